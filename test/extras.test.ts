@@ -15,8 +15,7 @@ import { runSync } from '../src/sync/run/run-sync.ts'
 import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
 import { viewsByChannel } from '../src/warehouse/schema/views.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
-import { type GroupRow, readDetail } from '../src/web/insights/read-detail.ts'
-import { readInsights } from '../src/web/insights/read-insights.ts'
+import { readPage } from '../src/web/insights/read-page.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 import { startMetabase } from './support/metabase-server.ts'
 import { openClient, startProxy, startRewriter } from './support/proxy.ts'
@@ -439,14 +438,15 @@ describe('channels', () => {
     const own = setup.service.world.projects[0]!.brands[0]!.id
     await setup.database.rows('update visibility.brands set is_own = brand_id = $1', [own])
     const { warehouse } = setup.database
-    const { heat } = await readInsights(warehouse, request('/insights', {}))
+    const { sections: first } = await readPage(warehouse, request('/insights', {}))
+    const heat = first['topics-by-model']
     const channels = await setup.database.rows<{ id: string; name: string }>(
       'select model_channel_id as id, name from visibility.model_channels order by 1',
     )
     expect(new Set(heat.rows.map(({ model }) => model))).toEqual(new Set(channels.map(({ name }) => name)))
     const topic = heat.rows.find(({ topic_id }) => topic_id !== null)!.topic_id!
-    const { sections } = await readDetail(warehouse, request('/insights/topic', { topic, channel: channels[0]!.id }))
-    const [row] = sections['by-model']!.rows as GroupRow[]
+    const { sections } = await readPage(warehouse, request('/insights/topic', { topic, channel: channels[0]!.id }))
+    const [row] = sections['by-model'].rows
     const [expected] = await setup.database.rows(
       `select sum(visibility_count) as k, sum(visibility_total) as n from visibility.brand_daily_by_topic_channel
      where topic_id = $1 and model_channel_id = $2 and brand_id = $3`,

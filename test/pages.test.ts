@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { addDays } from '../src/core/day.ts'
 import { projectsByHealth } from '../src/web/health.ts'
 import { lineChart } from '../src/web/insights/line-chart.ts'
-import type { ChartRow } from '../src/web/insights/read-insights.ts'
+import type { Row } from '../src/web/insights/read-page.ts'
 import { chartData } from '../src/web/insights/series.ts'
 import { Sessions } from '../src/web/sign-in.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
@@ -357,7 +357,7 @@ const row = (
   brand: string,
   [k, n]: [number, number],
   isComplete = true,
-): ChartRow => ({
+): Partial<Row> => ({
   ...at,
   brand_id: brand,
   brand: brand.toUpperCase(),
@@ -369,7 +369,7 @@ const row = (
   is_complete: isComplete,
   is_provisional: !isComplete,
 })
-const weekly = (rows: ChartRow[]) =>
+const weekly = (rows: Partial<Row>[]) =>
   chartData('visibility', rows, { grain: 'week', focus: 'own', from: '2026-03-02', brands: BRANDS })
 
 test('a week that has just begun is left out below 30 answers, and dashed above', () => {
@@ -400,10 +400,10 @@ test('the line by day is the share of all answers of seven days, where all seven
   const days = Array.from({ length: 16 }, (_, index) => addDays('2026-03-01', index))
   const rows = days.map((date, index) => row({ date }, 'own', [index, 10 + index], date !== '2026-03-16'))
   const { series } = chartData('visibility', rows, { grain: 'day', focus: 'own', from: '2026-03-01', brands: BRANDS })
-  const { means } = series[0]!
-  expect(means!.slice(0, 6)).toEqual([null, null, null, null, null, null])
+  const means = series[0]!.line
+  expect(means.slice(0, 6)).toEqual([null, null, null, null, null, null])
   const sum = (of: (index: number) => number) => [1, 2, 3, 4, 5, 6, 7].reduce((total, index) => total + of(index), 0)
-  expect(means![7]).toBeCloseTo(sum((index) => index) / sum((index) => 10 + index), 12)
+  expect(means[7]).toBeCloseTo(sum((index) => index) / sum((index) => 10 + index), 12)
   // The last day is incomplete and has too few answers.
-  expect(means!.length).toBe(15)
+  expect(means.length).toBe(15)
 })

@@ -9,9 +9,7 @@ import { StreamSet } from '../src/streams/registry.ts'
 import { VIEWS, viewsOf } from '../src/warehouse/schema/comments.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
-import { readDetail } from '../src/web/insights/read-detail.ts'
-import { readInsights } from '../src/web/insights/read-insights.ts'
-import { detailPage } from '../src/web/pages/detail-page.ts'
+import { readPage } from '../src/web/insights/read-page.ts'
 import { insightsPage } from '../src/web/pages/insights-page.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 import { newcombe, verdict, wilson } from './support/statistics.ts'
@@ -101,8 +99,8 @@ async function detail(path: '/insights/prompt' | '/insights/source', subject: Re
   const { config } = setup.services
   const known = { projects: setup.projects, interest: range, today: range.to }
   const filters = readFilters({ ...subject, ...range }, known, path)
-  const read = await readDetail(setup.database.warehouse, { reports: config.reports, filters })
-  return { read, page: detailPage({ version: '', projects: [], filters, detail: read }) }
+  const read = await readPage(setup.database.warehouse, { reports: config.reports, filters })
+  return { read, page: insightsPage({ version: '', now: new Date(), projects: [], filters, found: read }) }
 }
 
 test('the page of a source has the prompts and pages that the views have', async () => {
@@ -116,9 +114,9 @@ test('the page of a source has the prompts and pages that the views have', async
      where r.domain = '${gap!.domain}'`,
   )
   expect(prompts.length).toBeGreaterThan(0)
-  expect(read.sections['source-prompts']!.rows.length).toBe(prompts.length)
+  expect(read.sections['source-prompts'].rows.length).toBe(prompts.length)
   const pages = await rowsOf(`select distinct url from visibility.page_gaps_weekly where domain = '${gap!.domain}'`)
-  expect(read.sections['source-pages']!.rows.length).toBe(pages.length)
+  expect(read.sections['source-pages'].rows.length).toBe(pages.length)
   for (const { prompt_id } of prompts) expect(page).toContain(`/insights/prompt?prompt=${prompt_id}`)
 })
 
@@ -151,12 +149,12 @@ test('the page of a prompt shows the text and citations of its answers, in each 
     expect(page).toContain('Look at &lt;b&gt;Tarka&lt;/b&gt;.')
     expect(page).toContain('href="https://a.example/page"')
     expect(page).not.toContain('href="javascript:')
-    expect(read.sections.cited!.rows.slice(0, 2)).toMatchObject([
+    expect(read.sections.cited.rows.slice(0, 2)).toMatchObject([
       { domain: 'a.example', citation_count: 3, answers: 2 },
       { domain: 'b.example', citation_count: 2, answers: 1 },
     ])
     const other = await detail('/insights/prompt', { prompt: prompt as string, model: 'another-model' })
-    expect(other.read.sections.cited!.rows).toEqual([])
+    expect(other.read.sections.cited.rows).toEqual([])
   } finally {
     await setup.database.rows('delete from visibility.chat_contents')
   }
@@ -357,16 +355,15 @@ test('the insights show the sources of the range, and no such section without ro
       { from: range.from, to: range.to },
       { projects: names, interest: range, today: '2026-03-31' },
     )
-    const insights = await readInsights(setup.database.warehouse, { reports: setup.config.reports, filters })
-    const absent = { sql: '', rows: [], whole: 0, page: 1, pages: 1 }
-    const html = insightsPage({ version: 'test', now: new Date(), projects: names, filters, insights, absent })
-    return { insights, html }
+    const found = await readPage(setup.database.warehouse, { reports: setup.config.reports, filters })
+    const html = insightsPage({ version: 'test', now: new Date(), projects: names, filters, found })
+    return { sources: found.sections.sources, html }
   }
-  const { insights, html } = await page()
+  const { sources, html } = await page()
   expect(html).toContain('Sources cited')
   expect(html).toContain('Sources of answers without you')
   const items = domainReport(setup.service.world, project(), query(['date']))
-  const [first] = insights.sources.rows
+  const [first] = sources.rows
   const ofFirst = items.filter(({ domain }) => domain === first!.domain)
   const answers = [...new Map(items.map((item) => [item.date, item.total_chat_count as number])).values()]
   expect(first).toMatchObject({
@@ -376,7 +373,7 @@ test('the insights show the sources of the range, and no such section without ro
   })
   // A day on which the service leaves a number out: what would be divided by it is unknown, not smaller.
   await rowsOf(`update visibility.domains_daily set total_chat_count = null where date = '${range.from}'`)
-  expect((await page()).insights.sources.rows[0]).toMatchObject({ answers: null, retrieved_share: null })
+  expect((await page()).sources.rows[0]).toMatchObject({ answers: null, retrieved_share: null })
   expect(
     await rowsOf(
       `select distinct answers, retrieved_share, verdict from visibility.sources_weekly where week = '${weekOf(range.from)}'`,

@@ -7,7 +7,7 @@ export type Unit = 'share' | 'position' | 'score'
 const NONE = '–'
 
 /** "1,204". */
-export const whole = (value: number) => grouped(Math.round(value))
+export const whole = (value: number | null) => (value === null ? NONE : grouped(Math.round(value)))
 
 /** "34 %", "34.2 %"; a share that is not zero is never shown as zero. */
 export function percent(share: number | null): string {
@@ -17,7 +17,12 @@ export function percent(share: number | null): string {
 }
 
 /** "+2.3 points": the change of a share. */
-export const points = (change: number) => `${signed(change * 100, 1)} points`
+export const points = (change: number | null) => (change === null ? '' : `${signed(change * 100, 1)} points`)
+
+/** "−2.3 to +4.1", in points. */
+export function pointsInterval(low: number | null, high: number | null): string {
+  return low === null || high === null ? '' : `${signed(low * 100, 1)} to ${signed(high * 100, 1)}`
+}
 
 /** "+2.3", "−0.4", "0". */
 function signed(value: number, digits: number): string {
@@ -28,6 +33,11 @@ function signed(value: number, digits: number): string {
 export function measured(value: number | null, unit: Unit): string {
   if (value === null) return NONE
   return unit === 'share' ? percent(value) : trimmed(value, digitsOf(value))
+}
+
+/** "31.2 % to 35 %"; nothing if there is no interval. */
+export function interval(low: number | null, high: number | null, unit: Unit = 'share'): string {
+  return low === null ? '' : `${measured(low, unit)} to ${measured(high, unit)}`
 }
 
 export function changed(change: number, unit: Unit): string {
@@ -65,6 +75,21 @@ const VERDICTS: Record<string, Verdict> = {
 }
 
 /** The words for a verdict of the database. */
-export function verdictFor(verdict: string): Verdict {
-  return VERDICTS[verdict] ?? plain('No clear change')
+export function verdictFor(verdict: string | null): Verdict {
+  return VERDICTS[verdict ?? ''] ?? plain('No clear change')
+}
+
+// Of the changes that are called clear, at most this share is chance.
+const FALSE_DISCOVERY_RATE = 0.1
+
+/** Of a row with a change: clear by itself, it may be chance among many. A rival's rise is no good news, so it has no colour. */
+export function verdictOfChange(row: {
+  verdict: string | null
+  q_value?: number | null
+  is_own?: boolean | null
+}): Verdict {
+  const isOneOfMany = row.q_value !== undefined && ['up', 'down'].includes(row.verdict ?? '')
+  if (isOneOfMany && !((row.q_value ?? 1) <= FALSE_DISCOVERY_RATE)) return plain('May be chance')
+  const verdict = verdictFor(row.verdict)
+  return row.is_own === false ? { ...verdict, tone: 'plain' } : verdict
 }

@@ -1,14 +1,16 @@
 import { type Day, dayNumber } from '../../core/day.ts'
 import type { Grain } from './filters.ts'
 import { ENOUGH, type Unit } from './format.ts'
-import type { ChartRow, ChartSection } from './read-insights.ts'
+import type { ChartSection, Row } from './read-page.ts'
 
 export interface ChartKind {
   title: string
-  /** The column that is drawn, those of its interval, and that of its sample with its name. */
+  /** The column that is drawn; those of its interval, if it has one, are named after it. */
   value: string
-  interval?: { low: string; high: string }
-  sample: { column: string; name: string }
+  hasInterval?: true
+  /** The column of its sample, and its name. */
+  sample: string
+  sampleName: string
   unit: Unit
   about: string
 }
@@ -17,29 +19,33 @@ export const CHART_KINDS: Record<ChartSection, ChartKind> = {
   visibility: {
     title: 'Visibility',
     value: 'visibility',
-    interval: { low: 'visibility_low', high: 'visibility_high' },
-    sample: { column: 'answers', name: 'answers' },
+    hasInterval: true,
+    sample: 'answers',
+    sampleName: 'answers',
     unit: 'share',
     about: 'Share of answers that name the brand.',
   },
   'share-of-voice': {
     title: 'Share of voice',
     value: 'share_of_voice',
-    sample: { column: 'all_mentions', name: 'mentions of all brands' },
+    sample: 'all_mentions',
+    sampleName: 'mentions of all brands',
     unit: 'share',
     about: 'Mentions of the brand over those of all tracked brands.',
   },
   position: {
     title: 'Position',
     value: 'position',
-    sample: { column: 'position_count', name: 'answers with a position' },
+    sample: 'position_count',
+    sampleName: 'answers with a position',
     unit: 'position',
     about: 'Mean position among the brands of an answer. 1 is first, so higher up is better.',
   },
   sentiment: {
     title: 'Sentiment',
     value: 'sentiment',
-    sample: { column: 'sentiment_count', name: 'mentions with a sentiment' },
+    sample: 'sentiment_count',
+    sampleName: 'mentions with a sentiment',
     unit: 'score',
     about: "Mean sentiment on the service's own scale, so the axis need not begin at zero.",
   },
@@ -60,14 +66,16 @@ export interface Series {
   colour: number
   /** One for each of the chart's x; undefined if the brand has no row. */
   points: (Point | undefined)[]
-  /** The mean of the seven days that end with each x, null if one of them is missing. Undefined by week and for a few days. */
-  means: (number | null)[] | undefined
+  /** What its line goes through: the values; by day, unless there are few, means of the seven days that end with each x. */
+  line: (number | null)[]
 }
 
 export interface ChartData {
   kind: ChartKind
   grain: Grain
   x: Day[]
+  /** True if lines are means of seven days. */
+  hasMeans: boolean
   /** For each x: false if days are missing; true if it may still change. */
   isComplete: boolean[]
   isProvisional: boolean[]
@@ -92,75 +100,59 @@ export interface ChartRequest {
   brands: readonly { id: string }[]
 }
 
-export function chartData(
-  section: ChartSection,
-  rows: readonly ChartRow[],
-  { grain, focus, from, brands }: ChartRequest,
-): ChartData {
+const numberIn = (row: Partial<Row>, column: string) => {
+  const value = row[column as keyof Row]
+  return typeof value === 'number' ? value : null
+}
+
+export function chartData(section: ChartSection, all: readonly Partial<Row>[], request: ChartRequest): ChartData {
+  const { grain, focus, from, brands } = request
   const kind = CHART_KINDS[section]
-  const at = (row: ChartRow) => (grain === 'week' ? row.week : row.date)!
+  const at = (row: Partial<Row>) => row[grain === 'week' ? 'week' : 'date']!
+  const sampleOf = (row: Partial<Row>) => numberIn(row, kind.sample) ?? 0
+  // A period that has just begun has few answers, and would look like a fall.
+  const last = at(all.at(-1) ?? {})
+  const rows = all.filter((row) => at(row) !== last || row.is_complete === true || sampleOf(row) >= ENOUGH)
   const x = [...new Set(rows.map(at))].sort()
-  const indexes = new Map(x.map((day, index) => [day, index]))
-  const isComplete = x.map(() => true)
-  const isProvisional = x.map(() => false)
-  const byBrand = new Map<string, Series>()
-  const mentions = new Map<string, number>()
-  for (const row of rows) {
-    const index = indexes.get(at(row))!
-    if (row.is_complete !== true) isComplete[index] = false
-    if (row.is_provisional !== false) isProvisional[index] = true
-    const series = byBrand.get(row.brand_id) ?? {
-      brandId: row.brand_id,
-      name: row.brand,
-      isFocus: row.brand_id === focus,
-      colour: 0,
-      means: undefined,
-      points: x.map(() => undefined),
-    }
-    byBrand.set(row.brand_id, series)
-    series.points[index] = {
-      value: numberIn(row, kind.value),
-      low: kind.interval === undefined ? null : numberIn(row, kind.interval.low),
-      high: kind.interval === undefined ? null : numberIn(row, kind.interval.high),
-      sample: numberIn(row, kind.sample.column) ?? 0,
-    }
-    const weight = numberIn(row, kind.unit === 'share' ? kind.value : kind.sample.column) ?? 0
-    mentions.set(row.brand_id, (mentions.get(row.brand_id) ?? 0) + weight)
-  }
-  const rank = ({ brandId, isFocus }: Series) => (isFocus ? Infinity : mentions.get(brandId)!)
-  const sorted = [...byBrand.values()].sort((a, b) => rank(b) - rank(a) || (a.name < b.name ? -1 : 1))
-  const hasFocus = sorted[0]?.isFocus === true
-  const series = sorted.slice(0, MOST_RIVALS + (hasFocus ? 1 : 0))
+  const isComplete = x.map((day) => rows.every((row) => at(row) !== day || row.is_complete === true))
+  const isProvisional = x.map((day) => rows.some((row) => at(row) === day && row.is_provisional !== false))
+  const hasMeans = grain === 'day' && x.length >= 2 * MEAN_DAYS
+
+  const found = [...new Set(rows.map((row) => row.brand_id!))].map((brandId) => {
+    const own = new Map(rows.filter((row) => row.brand_id === brandId).map((row) => [at(row), row]))
+    const weights = [...own.values()].map((row) => (kind.unit === 'share' ? numberIn(row, kind.value) : sampleOf(row)))
+    const isFocus = brandId === focus
+    const rank = isFocus ? Infinity : weights.reduce<number>((sum, weight) => sum + (weight ?? 0), 0)
+    return { brandId, name: [...own.values()][0]!.brand!, isFocus, rank, own }
+  })
+  const sorted = found.sort((a, b) => b.rank - a.rank || (a.name < b.name ? -1 : 1))
+  const drawn = sorted.slice(0, MOST_RIVALS + (sorted[0]?.isFocus ? 1 : 0))
   const rivals = brands.filter(({ id }) => id !== focus)
-  for (const [index, one] of series.entries()) {
-    const colour = rivals.length > MOST_RIVALS ? -1 : rivals.findIndex(({ id }) => id === one.brandId)
-    one.colour = one.isFocus ? 0 : 1 + (colour >= 0 ? colour : index - (hasFocus ? 1 : 0))
-  }
+  const named = rivals.length > MOST_RIVALS ? [] : rivals.map(({ id }) => id)
+  const colours = [...new Set([...named, ...drawn.flatMap(({ brandId, isFocus }) => (isFocus ? [] : [brandId]))])]
+  const series = drawn.map(({ brandId, name, isFocus, own }) => {
+    const points = x.map((day): Point | undefined => {
+      const row = own.get(day)
+      if (row === undefined) return undefined
+      const [value, low, high] = ['', '_low', '_high'].map((end) => numberIn(row, `${kind.value}${end}`))
+      return { value: value!, low: low!, high: high!, sample: sampleOf(row) }
+    })
+    const line = hasMeans ? meansOf(x, isComplete, points) : points.map((point) => point?.value ?? null)
+    return { brandId, name, isFocus, colour: isFocus ? 0 : 1 + colours.indexOf(brandId), points, line }
+  })
   const start = x.filter((day) => day < from).length
-  const data = { kind, grain, x, isComplete, isProvisional, start, series, left: sorted.length - series.length }
-  leaveOutRunning(data)
-  if (grain === 'day' && x.length >= 2 * MEAN_DAYS) for (const one of series) one.means = meansOf(data, one)
-  return data
+  return { kind, grain, x, hasMeans, isComplete, isProvisional, start, series, left: sorted.length - series.length }
 }
 
-/** A period that has just begun has few answers, and would look like a fall. */
-function leaveOutRunning({ x, isComplete, isProvisional, series }: ChartData): void {
-  if (isComplete.at(-1) !== false) return
-  for (const { points } of series) if ((points.at(-1)?.sample ?? 0) < ENOUGH) points[x.length - 1] = undefined
-  if (x.length === 1 || series.some(({ points }) => points.at(-1) !== undefined)) return
-  for (const list of [x, isComplete, isProvisional, ...series.map(({ points }) => points)]) list.pop()
-}
-
-/** Weighted by the samples, so that the mean of shares is the share of all answers of the seven days. */
-function meansOf(data: ChartData, { points }: Series): (number | null)[] {
+/** Weighted by the samples, so that the mean of shares is the share of all answers; null if one of the days is missing. */
+function meansOf(x: readonly Day[], isComplete: readonly boolean[], points: readonly (Point | undefined)[]) {
   return points.map((_, index) => {
     const first = index + 1 - MEAN_DAYS
-    if (first < 0) return null
+    if (first < 0 || dayNumber(x[index]!) - dayNumber(x[first]!) !== MEAN_DAYS - 1) return null
     let [sum, weight] = [0, 0]
     for (let at = first; at <= index; at++) {
       const point = points[at]
-      if (point === undefined || point.value === null || !data.isComplete[at] || (at > first && !adjoin(data, at)))
-        return null
+      if (point === undefined || point.value === null || !isComplete[at]) return null
       sum += point.value * point.sample
       weight += point.sample
     }
@@ -171,16 +163,6 @@ function meansOf(data: ChartData, { points }: Series): (number | null)[] {
 /** False if no brand has a value, so that there is nothing to draw. */
 export function isDrawable({ series }: ChartData): boolean {
   return series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
-}
-
-/** What the line of a series goes through. */
-export function lineValue({ points, means }: Series, index: number): number | null {
-  return means === undefined ? (points[index]?.value ?? null) : means[index]!
-}
-
-function numberIn(row: ChartRow, column: string): number | null {
-  const value = row[column]
-  return typeof value === 'number' ? value : null
 }
 
 /** True if two neighbours of x follow each other without a gap. */
