@@ -246,7 +246,7 @@ function steps(filters: Filters): Html {
   const link = (to: string | undefined, text: string) =>
     html`<a href="${address({ ...filters, week: to }, '/insights', 'movers')}"${to === week && html` aria-current="true"`}>${text}</a>`
   const last = week ?? mondayOf(addDays(range.to, -6))
-  return html`<nav class="segments" aria-label="What the movers are compared over">${link(undefined, 'Whole period')}${link(last, `Week of ${last}`)}${week !== undefined && html`${link(addDays(week, -7), '← Week before')}${link(addDays(week, 7), 'Week after →')}`}</nav>`
+  return html`<nav class="tabs" aria-label="What the movers are compared over">${link(undefined, 'Whole period')}${link(last, `Week of ${last}`)}${week !== undefined && html`${link(addDays(week, -7), '← Week before')}${link(addDays(week, 7), 'Week after →')}`}</nav>`
 }
 
 function paging(filters: Filters, { absent: { page, pages, first } }: Found, rows: readonly Row[]): Html {
