@@ -188,7 +188,7 @@ export class Alerts {
 
   private async send(notice: Notice, signal: AbortSignal): Promise<boolean> {
     const { channels, redactor, log } = this.options
-    const clean = { ...redactor.value({ ...notice, since: undefined }), since: notice.since }
+    const clean = redactor.value(notice)
     const results = await Promise.all(
       channels.map((channel) =>
         channel.send(clean, signal).then(

@@ -3,7 +3,7 @@ import type { Config } from '../core/config/load.ts'
 import { isLoopback } from '../core/config/secrets.ts'
 import { InterruptedError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
-import { type Channel, type Notice, namedProjects, shownSince, summaryOf } from './notice.ts'
+import { type Channel, factsOf, type Notice } from './notice.ts'
 import { notifyOutside } from './send.ts'
 
 export function channelsOf({ alerts, allow_http }: Config, installation: string): Channel[] {
@@ -20,28 +20,10 @@ export function channelsOf({ alerts, allow_http }: Config, installation: string)
 }
 
 export function webhookChannel(url: string): Channel {
-  return jsonChannel('webhook', url, webhookBody)
+  return jsonChannel('webhook', url, ({ title: _title, ...body }) => body)
 }
 
-/** `text` is the message that chat tools display; the other fields are for programs. */
-function webhookBody(notice: Notice): Record<string, unknown> {
-  const { event, condition, severity, text, projects, since, run, reason, page, command } = notice
-  return {
-    text: summaryOf(notice),
-    event,
-    condition,
-    severity,
-    detail: text,
-    projects,
-    since: since.toISOString(),
-    run: run ?? null,
-    reason: reason ?? null,
-    page: page ?? null,
-    command: command ?? null,
-  }
-}
-
-function jsonChannel(name: Channel['name'], url: string, bodyOf: (notice: Notice) => Record<string, unknown>): Channel {
+function jsonChannel(name: Channel['name'], url: string, bodyOf: (notice: Notice) => object): Channel {
   return { name, send: (notice, signal) => notifyOutside(url, { json: bodyOf(notice), signal }) }
 }
 
@@ -51,23 +33,23 @@ const LONGEST_SUMMARY = 900
  * An event of the Events API v2. The end of a condition resolves the incident that its beginning opened. `installation` is
  * the warehouse: incidents of two installations are two.
  */
-function pagerDutyEvent(notice: Notice, key: string, installation: string): Record<string, unknown> {
-  const { event, condition, severity, text, projects, since, run, reason, page, command } = notice
+function pagerDutyEvent(notice: Notice, key: string, installation: string): object {
+  const { event, condition, severity, detail, projects, since, run, reason, page, command } = notice
   const installed = createHash('sha256').update(installation).digest('hex').slice(0, 12)
   return {
     routing_key: key,
     event_action: event === 'raised' ? 'trigger' : 'resolve',
     dedup_key: `visibility-sync/${installed}/${condition}`,
     client: 'visibility-sync',
-    ...(page === undefined ? {} : { client_url: page, links: [{ href: page, text: 'Status page' }] }),
+    ...(page !== null && { client_url: page, links: [{ href: page, text: 'Status page' }] }),
     payload: {
-      summary: clip(`visibility-sync: ${text}`, LONGEST_SUMMARY),
+      summary: clip(`visibility-sync: ${detail}`, LONGEST_SUMMARY),
       source: installation,
       severity,
-      timestamp: since.toISOString(),
+      timestamp: since,
       component: 'visibility-sync',
       class: condition,
-      custom_details: { projects, run: run ?? null, reason: reason ?? null, command: command ?? null },
+      custom_details: { projects, run, reason, command },
     },
   }
 }
@@ -78,43 +60,24 @@ const LONGEST_FIELD = 1900
 const MARKS = { critical: '🔴', error: '🔴', warning: '🟠' }
 
 /** A message in Slack's blocks; `text` is for notifications, which show no blocks. */
-function slackMessage(notice: Notice): Record<string, unknown> {
-  const { event, severity, title, run, reason, page, command } = notice
+function slackMessage(notice: Notice): object {
+  const { event, severity, title, text, page } = notice
+  const plain = (words: string) => ({ type: 'plain_text', text: words, emoji: true })
   const mark = event === 'cleared' ? '🟢' : MARKS[severity]
-  const fields = [
-    ...(notice.projects.length === 0 ? [] : [field('Projects', namedProjects(notice))]),
-    field('Since', shownSince(notice)),
-    ...(run === undefined ? [] : [field('Run', String(run))]),
-  ]
+  const facts = factsOf(notice).filter(([label]) => label !== 'Page')
+  const fields = facts.map(([label, value]) => ({
+    type: 'mrkdwn',
+    text: `*${label}*\n${escaped(clip(value, LONGEST_FIELD))}`,
+  }))
+  const button = { type: 'button', text: plain('Open the status page'), url: page }
   return {
-    text: escaped(summaryOf(notice)),
+    text: escaped(text),
     blocks: [
-      { type: 'header', text: { type: 'plain_text', text: clipped(`${mark} ${title}`, LONGEST_HEADER), emoji: true } },
+      { type: 'header', text: plain(`${mark} ${title}`.slice(0, LONGEST_HEADER)) },
       { type: 'section', fields },
-      ...(reason === undefined ? [] : [section(`*Reason*\n${escaped(clip(reason, LONGEST_FIELD))}`)]),
-      ...(command === undefined ? [] : [section(`*What helps*\n\`${escaped(command)}\``)]),
-      ...(page === undefined
-        ? []
-        : [
-            {
-              type: 'actions',
-              elements: [{ type: 'button', text: { type: 'plain_text', text: 'Open the status page' }, url: page }],
-            },
-          ]),
+      ...(page === null ? [] : [{ type: 'actions', elements: [button] }]),
     ],
   }
-}
-
-function section(text: string): Record<string, unknown> {
-  return { type: 'section', text: { type: 'mrkdwn', text } }
-}
-
-function field(name: string, value: string): Record<string, unknown> {
-  return { type: 'mrkdwn', text: `*${name}*\n${escaped(clip(value, LONGEST_FIELD))}` }
-}
-
-function clipped(text: string, most: number): string {
-  return text.length <= most ? text : `${text.slice(0, most - 1)}…`
 }
 
 /** The three characters that mean something to Slack. */
@@ -125,19 +88,11 @@ function escaped(text: string): string {
 const STEP_MS = 4000
 
 function emailOf(notice: Notice): { subject: string; text: string } {
-  const { event, title, text, run, reason, page, command, projects } = notice
-  const lines = [
-    event === 'cleared' ? `Over: ${text}` : text,
-    '',
-    ...(projects.length === 0 ? [] : [`Projects:   ${namedProjects(notice)}`]),
-    `Since:      ${shownSince(notice)}`,
-    ...(run === undefined ? [] : [`Run:        ${run}`]),
-    ...(reason === undefined ? [] : [`Reason:     ${reason}`]),
-    ...(page === undefined ? [] : [`Page:       ${page}`]),
-    ...(command === undefined ? [] : [`What helps: ${command}`]),
-  ]
+  const { event, title, detail } = notice
+  const facts = factsOf(notice).map(([label, value]) => `${`${label}:`.padEnd(12)}${value}`)
+  const lines = [event === 'cleared' ? `Over: ${detail}` : detail, '', ...facts, '']
   // A line break in a header would begin another one.
-  return { subject: `visibility-sync: ${title}`.replaceAll(/\s+/g, ' '), text: `${lines.join('\n')}\n` }
+  return { subject: `visibility-sync: ${title}`.replaceAll(/\s+/g, ' '), text: lines.join('\n') }
 }
 
 /** `allowPlain` lets a mail and its password travel unencrypted to another machine. */

@@ -2,21 +2,24 @@ import { clip, listSome } from '../core/text.ts'
 import type { AlertState } from '../ledger/alert-policy.ts'
 import { type Condition, type Finding, partsOf, type Severity } from './findings.ts'
 
+/** An alert as the webhook receives it, and its title for people. */
 export interface Notice {
+  /** `detail`, and that it is over if it is: what chat tools display. */
+  text: string
   event: 'raised' | 'cleared'
   condition: Condition
   severity: Severity
   /** One sentence that says it all. */
-  text: string
+  detail: string
+  projects: string[]
+  since: string
+  run: number | null
+  reason: string | null
+  /** The status page, of the project if it is only one. */
+  page: string | null
+  command: string | null
   /** What is wrong, or what is over, in a few words. */
   title: string
-  projects: string[]
-  since: Date
-  run: number | undefined
-  reason: string | undefined
-  /** The status page, of the project if it is only one. */
-  page: string | undefined
-  command: string | undefined
 }
 
 export interface Channel {
@@ -37,11 +40,8 @@ export function textOf({ what, members, reason }: Finding, naming: Naming): stri
   const projects = projectsOf(members)
   const streams = [...new Set(members.flatMap((member) => partsOf(member)?.stream ?? []))]
   const names = listSome(projects.map(naming.nameOf), MOST_NAMED)
-  const about =
-    projects.length === 0
-      ? []
-      : [streams.length === 1 ? `${streams[0]} of ${names}` : `${listSome(streams)} of ${names}`]
-  const parts = [...(reason === undefined ? [] : [reason]), ...about]
+  const about = projects.length === 0 ? undefined : `${listSome(streams)} of ${names}`
+  const parts = [reason, about].filter((part) => part !== undefined)
   return parts.length === 0 ? what : `${what}: ${parts.join('; ')}`
 }
 
@@ -53,43 +53,37 @@ export function noticeOf(
   naming: Naming,
 ): Notice {
   const projects = projectsOf(members)
+  const query = projects.length === 1 ? `?project=${encodeURIComponent(projects[0]!)}` : ''
+  const since = finding?.since
   return {
+    text: `visibility-sync: ${finding === undefined ? 'over: ' : ''}${text}`,
     event: finding === undefined ? 'cleared' : 'raised',
     condition,
     severity: finding?.severity ?? 'warning',
-    text,
-    title: clip(finding?.what ?? `over: ${text}`, LONGEST_TITLE),
+    detail: text,
     projects: projects.map(naming.nameOf),
-    since: earlier(finding?.since, raised_at),
-    run: finding?.run,
-    reason: finding?.reason,
-    page: pageOf(projects, naming),
-    command: finding?.command,
+    since: (since !== undefined && since < raised_at ? since : raised_at).toISOString(),
+    run: finding?.run ?? null,
+    reason: finding?.reason ?? null,
+    page: naming.pageUrl === undefined ? null : `${naming.pageUrl}/${query}`,
+    command: finding?.command ?? null,
+    title: clip(finding?.what ?? `over: ${text}`, LONGEST_TITLE),
   }
 }
 
-export function summaryOf({ event, text }: Notice): string {
-  return `visibility-sync: ${event === 'cleared' ? 'over: ' : ''}${text}`
-}
-
-export function shownSince({ since }: Notice): string {
-  return `${since.toISOString().slice(0, 16).replace('T', ' ')} UTC`
-}
-
-/** "Acme, Beta and 298 more": 300 projects in one line. */
-export function namedProjects({ projects }: Notice): string {
-  return listSome(projects, MOST_NAMED)
+/** What people want to know besides the sentence. */
+export function factsOf({ projects, since, run, reason, page, command }: Notice): [label: string, value: string][] {
+  const facts = {
+    Projects: projects.length === 0 ? null : listSome(projects, MOST_NAMED),
+    Since: `${since.slice(0, 16).replace('T', ' ')} UTC`,
+    Run: run,
+    Reason: reason,
+    Page: page,
+    'What helps': command,
+  }
+  return Object.entries(facts).flatMap(([label, value]) => (value === null ? [] : [[label, String(value)]]))
 }
 
 function projectsOf(members: readonly string[]): string[] {
   return [...new Set(members.flatMap((member) => partsOf(member)?.project ?? []))]
-}
-
-function pageOf(projects: readonly string[], { pageUrl }: Naming): string | undefined {
-  if (pageUrl === undefined) return undefined
-  return projects.length === 1 ? `${pageUrl}/?project=${encodeURIComponent(projects[0]!)}` : `${pageUrl}/`
-}
-
-function earlier(one: Date | undefined, other: Date): Date {
-  return one !== undefined && one < other ? one : other
 }

@@ -10,7 +10,6 @@ import { streamKinds } from '../streams/registry.ts'
 import { type Body, bodyOf, sendBody } from './cache.ts'
 import { projectsByHealth } from './health.ts'
 import { mondayOf } from './insights/filters.ts'
-import { yearUpTo } from './pages/calendar.ts'
 import { href } from './pages/layout.ts'
 import { quarantinePage } from './pages/quarantine-page.ts'
 import { restatementsPage } from './pages/restatements-page.ts'
@@ -19,7 +18,7 @@ import { statusPage } from './pages/status-page.ts'
 import { dayIn, oneOf, projectOf, rangeOf, readQuery } from './query.ts'
 import type { ServerOptions } from './server-options.ts'
 import type { Session } from './sign-in.ts'
-import { type CalendarData, type Notice, statusDocument, type Viewer } from './status-data.ts'
+import { type CalendarData, type Notice, statusData, statusDocument, type Viewer } from './status-data.ts'
 import type { LedgerState, View } from './view.ts'
 
 /* The pages about the sync itself, and the status as JSON. */
@@ -84,41 +83,31 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const day = dayIn('day', query.day, today)
     const range = { from: mondayOf(addDays(to, 1 - CALENDAR_DAYS)), to }
     const later = to < latest ? earlierOf(addDays(to, CALENDAR_DAYS), latest) : undefined
-    const dates = { streams: dayStreams, range, first: interest.from, later, yearRange: yearUpTo(to), day }
-    const write = (
-      state: LedgerState | undefined,
-      days: Pick<CalendarData, 'project' | 'days' | 'year' | 'detail'>,
-      viewer?: Viewer,
-      notice?: Notice,
-    ) => {
-      const { source } = view.services
-      const about = { version, source, warehouse: options.warehouse, maxStalenessMs, search: query.q }
-      const times = { now: view.now(), ledgerNow: view.ledgerNow(), next: options.next() }
-      const ledger = { status: state?.status, queue: state?.queue, ledgerAgeMs: state && view.ageMs(state) }
-      const known = { database: view.database, budgets: view.budgets(state), projects: view.names(state) }
-      const runs = { live: options.live.runs, failedToStart: options.failedToStart(), alerts: options.alerts() }
-      const self = href('/', { project: days.project, to: query.to, day, q: query.q })
-      const calendar = { ...dates, ...days }
-      return statusPage({ ...about, viewer, notice, self, ...times, ...ledger, ...known, ...runs, calendar })
+    const yearRange = { from: addDays(to, -364), to }
+    const dates = { streams: dayStreams, range, first: interest.from, later, yearRange, day }
+    const readDays = (project: string) =>
+      view.read(async (warehouse) => ({
+        days: await readCalendar(warehouse, project, dayStreams, range),
+        year: await readYear(warehouse, project, dayStreams, yearRange),
+        detail: day === undefined ? undefined : await readDay(warehouse, project, dayStreams, day),
+      }))
+    const write = (state: LedgerState | undefined, known: CalendarData['known'], viewer?: Viewer, notice?: Notice) => {
+      const calendar = { ...dates, project: asked ?? worst(state), known }
+      const self = href('/', { project: calendar.project, to: query.to, day, q: query.q })
+      const about = { version, viewer, notice, ledgerNow: view.ledgerNow(), self, search: query.q, calendar }
+      return statusPage(statusData(options, state, about))
     }
-    const unread = { days: undefined, year: undefined, detail: undefined }
     const key = `/ ${asked ?? ''} ${to} ${day ?? ''} ${query.q ?? ''}`
     const body = await orLastKnown(
       view,
       reply,
-      (state) => redacted(write(state, { ...unread, project: asked ?? worst(state) })),
+      (state) => redacted(write(state, undefined)),
       () =>
         bodyFor(request, key, async (viewer, notice) => {
           const state = await view.state()
-          const project = asked ?? worst(state)
-          if (state.status === undefined)
-            return write(state, { ...unread, project, days: [], year: [] }, viewer, notice)
-          const days = await view.read(async (warehouse) => ({
-            days: await readCalendar(warehouse, project, dayStreams, range),
-            year: await readYear(warehouse, project, dayStreams, yearUpTo(to)),
-            detail: day === undefined ? undefined : await readDay(warehouse, project, dayStreams, day),
-          }))
-          return write(state, { ...days, project }, viewer, notice)
+          const nothing = { days: [], year: [], detail: undefined }
+          const known = state.status === undefined ? nothing : await readDays(asked ?? worst(state))
+          return write(state, known, viewer, notice)
         }),
     )
     return sendBody(request, reply, HTML, body)

@@ -1,14 +1,8 @@
 import type { Day, Range } from '../core/day.ts'
 import { clip } from '../core/text.ts'
-import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { CalendarDay, DayDetail, YearDay } from '../ledger/calendar.ts'
 import type { RunRow } from '../ledger/runs.ts'
-import type { Status } from '../ledger/status.ts'
-import type { QueueStatus } from '../queue/dead-windows.ts'
-import type { LiveRun } from '../schedule/live.ts'
-import type { BudgetView } from '../source/budget.ts'
-import type { DatabaseState } from '../warehouse/connect.ts'
-import type { FailedStart, ServerOptions } from './server-options.ts'
+import type { ServerOptions } from './server-options.ts'
 import type { LedgerState } from './view.ts'
 
 /** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
@@ -37,32 +31,7 @@ export interface ListFilters {
   streams: readonly string[]
 }
 
-/** Everything that the status page is made from. */
-export interface StatusData extends PageData {
-  /** The address of this page. */
-  self: string
-  /** By this process. */
-  now: Date
-  database: DatabaseState
-  /** How long ago the ledger was read; undefined if it never was. */
-  ledgerAgeMs: number | undefined
-  source: string
-  warehouse: string
-  status: Status | undefined
-  live: readonly LiveRun[]
-  next: { sync: Date | undefined; audit: Date | undefined }
-  failedToStart: FailedStart | undefined
-  budgets: Map<string, BudgetView>
-  queue: QueueStatus | undefined
-  alerts: OpenAlert[]
-  maxStalenessMs: number
-  projects: { id: string; name: string }[]
-  /** What projects are searched for. */
-  search: string | undefined
-  calendar: CalendarData
-}
-
-/** The days of one project. They are undefined if they could not be read. */
+/** The days of one project. */
 export interface CalendarData {
   project: string
   streams: string[]
@@ -71,12 +40,45 @@ export interface CalendarData {
   first: Day
   /** Where the weeks after these end. */
   later: Day | undefined
-  days: CalendarDay[] | undefined
   yearRange: Range
-  year: YearDay[] | undefined
   /** The day whose details are shown. */
   day: Day | undefined
-  detail: DayDetail | undefined
+  /** What was read; undefined while the database is away. */
+  known: { days: CalendarDay[]; year: YearDay[]; detail: DayDetail | undefined } | undefined
+}
+
+/** What the status page is given besides the state of the server. */
+interface StatusView extends PageData {
+  /** The address of this page. */
+  self: string
+  /** What projects are searched for. */
+  search: string | undefined
+  calendar: CalendarData
+}
+
+export type StatusData = ReturnType<typeof statusData>
+
+/** Everything that the status page is made from. */
+export function statusData(options: ServerOptions, state: LedgerState | undefined, about: StatusView) {
+  const { view, warehouse, maxStalenessMs, live, next, failedToStart, alerts } = options
+  return {
+    ...about,
+    now: view.now(),
+    source: view.services.source,
+    warehouse,
+    maxStalenessMs,
+    database: view.database,
+    status: state?.status,
+    queue: state?.queue,
+    /** How long ago the ledger was read; undefined if it never was. */
+    ledgerAgeMs: state && view.ageMs(state),
+    budgets: view.budgets(state),
+    projects: view.names(state),
+    live: live.runs,
+    next: next(),
+    failedToStart: failedToStart(),
+    alerts: alerts(),
+  }
 }
 
 /* The answer of /api/status. Its lists have a limit; `totals` has their full lengths. */
@@ -93,6 +95,7 @@ export function statusDocument(
 ): object {
   const { database } = view
   const { sync, audit } = next()
+  const queue = state?.queue
   return {
     warehouse,
     database: { up: database.up, for_seconds: Math.round(database.forMs / 1000), reason: database.reason ?? null },
@@ -105,9 +108,9 @@ export function statusDocument(
     next_audit: audit ?? null,
     alerts: alerts(),
     queue:
-      state?.queue === undefined
+      queue === undefined
         ? null
-        : { ...state.queue, dead: state.queue.dead.slice(0, MOST_TROUBLES), dead_total: state.queue.dead.length },
+        : { ...queue, dead: queue.dead.slice(0, MOST_TROUBLES), dead_total: queue.dead.length },
   }
 }
 
@@ -143,16 +146,11 @@ function lists(state: LedgerState | undefined, project: string | undefined): obj
 function shortRun(run: RunRow): object {
   if (!Array.isArray(run.summary)) return run
   const short = (entry: Record<string, unknown>) => {
-    const lists = ['failed', 'held', 'unreconciled', 'differing'].flatMap((name) => {
+    const lists = ['failed', 'held', 'unreconciled', 'differing'].map((name) => {
       const list = entry[name]
-      return Array.isArray(list)
-        ? [
-            [name, list.slice(0, MOST_FAILURES)],
-            [`${name}_total`, list.length],
-          ]
-        : []
+      return Array.isArray(list) ? { [name]: list.slice(0, MOST_FAILURES), [`${name}_total`]: list.length } : {}
     })
-    return { ...entry, ...Object.fromEntries(lists) }
+    return Object.assign({}, entry, ...lists)
   }
   return { ...run, summary: run.summary.map(short) }
 }

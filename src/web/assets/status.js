@@ -1,17 +1,9 @@
 // Keeps the page current, makes the calendar usable by keyboard, filters the list of projects, and offers to copy commands.
 // Without this script the page shows the same, but is not refreshed: days are links, the search is a form.
-const IDLE_MS = 5000
-const RUNNING_MS = 2000
 const LONGEST_MS = 60_000
 const main = document.querySelector('main')
 const find = (id) => document.getElementById(id)
-const partsOf = (root) => new Map([...root.querySelectorAll('[data-part]')].map((part) => [part.dataset.part, part]))
-// What the server sent, to compare with: the page itself is changed by people and by this script.
-let sent = htmlOf(partsOf(document))
-
-function htmlOf(parts) {
-  return new Map([...parts].map(([name, part]) => [name, part.outerHTML]))
-}
+const addressOf = () => new URL(find('updated').dataset.url, location.href)
 
 /* Refreshing */
 
@@ -19,215 +11,159 @@ let failures = 0
 let timer
 let asking
 
-function plan(ms) {
-  clearTimeout(timer)
-  timer = setTimeout(() => void refresh(), ms)
-}
-
-async function refresh(url = find('updated').dataset.url) {
+async function refresh(url = addressOf()) {
   clearTimeout(timer)
   asking?.abort()
   const mine = new AbortController()
   asking = mine
-  const patience = setTimeout(() => mine.abort(new Error('too late')), 15_000)
   try {
-    const response = await fetch(url, { signal: mine.signal, headers: { accept: 'text/html' } })
+    const signal = AbortSignal.any([mine.signal, AbortSignal.timeout(15_000)])
+    const response = await fetch(url, { signal, headers: { accept: 'text/html' } })
     const page = new DOMParser().parseFromString(await response.text(), 'text/html')
-    const next = page.querySelector('#updated')
-    if (next === null) {
-      // A run that has ended is not followed any more; what it came to is on its page.
-      if (response.ok && url === find('updated').dataset.url) return location.reload()
+    const fresh = page.querySelector('main')
+    if (page.getElementById('updated') === null) {
+      // A run that has ended is not followed any more; its page has the result.
+      if (response.ok) return location.reload()
       throw new Error(`HTTP ${response.status}`)
     }
     if (mine !== asking) return
     failures = 0
-    find('updated').replaceWith(document.importNode(next, true))
-    take(page)
+    enhance(fresh)
+    morph(main, fresh)
     document.title = page.title
-    tellLive()
+    // The arrow keys continue where they were.
+    if (document.activeElement.matches('td.cell')) setTabStop(document.activeElement)
   } catch {
     if (mine !== asking) return
     failures++
-  } finally {
-    clearTimeout(patience)
+    showGone()
   }
-  if (mine !== asking) return
-  const usual = find('updated').dataset.running === 'true' ? RUNNING_MS : IDLE_MS
-  const wait = failures === 0 ? usual : Math.min(LONGEST_MS, 2000 * 2 ** (failures - 1))
-  if (failures > 0) tellGone()
-  plan(wait)
+  plan()
 }
 
-function tellLive() {
-  find('updated').className = 'small quiet live'
-  find('gone').hidden = true
-  main.classList.remove('is-gone')
+function plan() {
+  const wait = failures === 0 ? Number(find('updated').dataset.ms) : Math.min(LONGEST_MS, 1000 * 2 ** failures)
+  timer = setTimeout(() => void refresh(), wait)
 }
 
-function tellGone() {
-  const gone = find('gone')
-  // Said once, not at every attempt.
+/** The next page that arrives takes all of this back. */
+function showGone() {
+  const [gone, updated] = [find('gone'), find('updated')]
+  // Announced once, not at every attempt.
   if (!gone.hidden) return
-  const since = find('updated').querySelector('time').textContent
-  find('updated').className = 'small bad gone'
-  main.classList.add('is-gone')
-  gone.textContent = `The server does not answer. What you see is from ${since} UTC. It is asked again until it does.`
+  updated.className = 'small bad gone'
+  main.className = 'is-gone'
+  gone.textContent = `The server does not answer. What you see is from ${updated.querySelector('time').textContent} UTC. It is asked again until it does.`
   gone.hidden = false
 }
 
-/** Puts in the parts that differ, unless somebody is at work in one. */
-function take(page) {
-  const next = partsOf(page)
-  const present = partsOf(document)
-  // Another kind of page, as after the first sync or when the database is back.
-  if ([...next.keys()].join() !== [...present.keys()].join()) {
-    if (isInUse(main)) return
-    sent = htmlOf(next)
-    main.replaceChildren(...[...page.querySelector('main').childNodes].map((node) => document.importNode(node, true)))
-    enhance(main)
+/** Makes a part of the page like the fresh one. Elements stay, with their focus, what was typed, and what was opened. */
+function morph(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id)
+    return old.replaceWith(document.importNode(fresh, true))
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data
     return
   }
-  for (const [name, part] of present) {
-    const fresh = next.get(name)
-    if (sent.get(name) === fresh.outerHTML || isInUse(part)) continue
-    sent.set(name, fresh.outerHTML)
-    replace(part, fresh)
+  if (old !== main && old.matches('[data-part], section, form') && isInUse(old)) return
+  for (const { name } of [...old.attributes])
+    if (name !== 'open' && !fresh.hasAttribute(name)) old.removeAttribute(name)
+  for (const { name, value } of fresh.attributes)
+    if (name !== 'open' && old.getAttribute(name) !== value) old.setAttribute(name, value)
+  const children = [...old.childNodes]
+  const wanted = [...fresh.childNodes]
+  for (const [index, child] of children.entries()) {
+    if (index < wanted.length) morph(child, wanted[index])
+    else child.remove()
   }
+  old.append(...wanted.slice(children.length).map((child) => document.importNode(child, true)))
 }
 
+/** A form that somebody fills in or is about to confirm must not change, nor a text that somebody selects. */
 function isInUse(part) {
   const { activeElement } = document
-  if (part.contains(activeElement) && activeElement.matches('input, select, textarea')) return true
+  if (part.contains(activeElement) && activeElement.matches('input, select')) return true
   if (part.querySelector('.confirm[open]') !== null) return true
   const selection = getSelection()
   return selection !== null && !selection.isCollapsed && part.contains(selection.anchorNode)
 }
 
-/** What people opened stays open, what they typed stays typed, and the focus stays where it was. */
-function replace(part, fresh) {
-  const open = new Map([...part.querySelectorAll('details[id]')].map(({ id, open: isOpen }) => [id, isOpen]))
-  const typed = new Map([...part.querySelectorAll('input[type="search"]')].map(({ id, value }) => [id, value]))
-  const scrolled = [...part.querySelectorAll('.scroll')].map(({ scrollLeft }) => scrollLeft)
-  const active = part.contains(document.activeElement) ? pathTo(part, document.activeElement) : undefined
-  const element = document.importNode(fresh, true)
-  part.replaceWith(element)
-  for (const details of element.querySelectorAll('details[id]')) details.open = open.get(details.id) ?? details.open
-  for (const input of element.querySelectorAll('input[type="search"]')) input.value = typed.get(input.id) ?? input.value
-  enhance(element)
-  for (const [index, box] of element.querySelectorAll('.scroll').entries())
-    box.scrollLeft = scrolled[index] ?? box.scrollLeft
-  if (active !== undefined) follow(element, active)?.focus({ preventScroll: true })
-}
-
-/** Where an element is, by its place among its siblings: the same place in the new part is where the focus goes. */
-function pathTo(root, element) {
-  const path = []
-  for (let at = element; at !== root; at = at.parentElement) path.unshift([...at.parentElement.children].indexOf(at))
-  return path
-}
-
-function follow(root, path) {
-  let at = root
-  for (const index of path) at = at?.children[index]
-  return at
-}
-
-/* The calendar: one tab stop, arrow keys, a detail on click or Enter */
-
+/** Adds to a page, on screen or fresh, what works with this script alone. */
 function enhance(root) {
   for (const table of root.querySelectorAll('table[data-grid]')) makeGrid(table)
   for (const code of root.querySelectorAll('.command code, .sql code')) offerCopy(code)
-  filterProjects()
+  filterProjects(root)
+  root.querySelector('#updated')?.classList.add('live')
 }
+
+/* The calendar: one tab stop, arrow keys, a detail on click or Enter */
 
 function makeGrid(table) {
   table.setAttribute('role', 'grid')
   // Days are reached by the arrow keys: as links they would be a tab stop each.
   for (const link of table.querySelectorAll('thead a')) link.tabIndex = -1
+  const day = addressOf().searchParams.get('day')
   const cells = [...table.querySelectorAll('td.cell')]
   for (const cell of cells) {
     cell.tabIndex = -1
     cell.title = cell.getAttribute('aria-label')
+    cell.ariaSelected = cell.dataset.day === day ? 'true' : null
   }
-  const selected = select(cells, new URL(find('updated').dataset.url, location.href).searchParams.get('day'))
-  const start =
-    selected[0] ?? cells.reduce((last, cell) => (cell.dataset.day > last.dataset.day ? cell : last), cells[0])
+  const start = cells.find((cell) => cell.ariaSelected === 'true') ?? cells.sort(byDay)[0]
   if (start !== undefined) start.tabIndex = 0
 }
 
-/** Marks the cells of a day, and gives them. */
-function select(cells, day) {
-  for (const cell of cells) cell.ariaSelected = cell.dataset.day === day ? 'true' : null
-  return cells.filter((cell) => cell.ariaSelected === 'true')
+const byDay = (a, b) => (a.dataset.day < b.dataset.day ? 1 : a.dataset.day > b.dataset.day ? -1 : 0)
+
+function setTabStop(cell) {
+  for (const other of cell.closest('table').querySelectorAll('td[tabindex="0"]')) other.tabIndex = -1
+  cell.tabIndex = 0
 }
 
-const STEPS = {
-  ArrowLeft: [0, -1],
-  ArrowRight: [0, 1],
-  ArrowUp: [-1, 0],
-  ArrowDown: [1, 0],
-  PageUp: [0, -7],
-  PageDown: [0, 7],
-}
+const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }
 
 document.addEventListener('keydown', (event) => {
   const cell = event.target.closest?.('table[data-grid] td.cell')
   if (cell == null) return
-  if (event.key === 'Enter' || event.key === ' ') {
-    event.preventDefault()
-    void showDay(cell.dataset.day)
-    return
-  }
-  const next = neighbour(cell, event)
-  if (next === undefined) return
+  if (event.key === 'Enter' || event.key === ' ') void showDay(cell.dataset.day)
+  else if (!moveFrom(cell, event.key)) return
   event.preventDefault()
-  moveTo(next)
 })
 
-function neighbour(cell, { key, ctrlKey }) {
-  const table = cell.closest('table')
-  const { rows } = table.tBodies[0]
-  const row = [...rows].indexOf(cell.parentElement)
-  const inRow = (index) => [...(rows[index]?.cells ?? [])].filter((other) => other.classList.contains('cell'))
-  if (key === 'Home') return inRow(ctrlKey ? 0 : row)[0]
-  if (key === 'End') return inRow(ctrlKey ? rows.length - 1 : row).at(-1)
-  const [down, right] = STEPS[key] ?? []
-  if (down === undefined) return undefined
-  const { cells } = rows[row + down] ?? { cells: [] }
-  // A step of a week in a year is one column.
-  const wide = table.dataset.grid === 'year' && Math.abs(right) === 7 ? Math.sign(right) * 4 : right
-  const wanted = cells[cell.cellIndex + wide]
-  return wanted?.classList.contains('cell') ? wanted : undefined
-}
-
-function moveTo(cell) {
-  for (const other of cell.closest('table').querySelectorAll('td[tabindex="0"]')) other.tabIndex = -1
-  cell.tabIndex = 0
-  cell.focus()
+function moveFrom(cell, key) {
+  const row = cell.parentElement
+  const inRow = [...row.querySelectorAll('.cell')]
+  const [down, right] = STEPS[key] ?? [0, 0]
+  const beside = row.parentElement.rows[row.sectionRowIndex + down]?.cells[cell.cellIndex + right]
+  const next = { Home: inRow[0], End: inRow.at(-1) }[key] ?? beside
+  if (next === cell || !next?.classList.contains('cell')) return false
+  setTabStop(next)
+  next.focus()
+  return true
 }
 
 document.addEventListener('click', (event) => {
   const cell = event.target.closest?.('table[data-grid] td.cell')
   const link = event.target.closest?.('table[data-grid] thead a, #day a[href*="#project"]')
+  const button = event.target.closest?.('.copy')
   if (cell != null) {
-    moveTo(cell)
+    setTabStop(cell)
     void showDay(cell.dataset.day)
   } else if (link != null && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault()
     void showDay(new URL(link.href).searchParams.get('day'))
-  }
+  } else if (button != null) void copy(button)
 })
 
 /** Asks for the page with that day's detail; the address keeps it, so that it can be shared and is refreshed. */
 async function showDay(day) {
-  const url = new URL(find('updated').dataset.url, location.href)
+  const url = addressOf()
   if (day === null) url.searchParams.delete('day')
   else url.searchParams.set('day', day)
-  history.replaceState(null, '', url.pathname + url.search)
-  select([...document.querySelectorAll('td.cell')], day)
-  await refresh(url.pathname + url.search)
-  const panel = document.querySelector('#day')
-  if (day !== null) panel?.scrollIntoView({ block: 'nearest' })
+  history.replaceState(null, '', url)
+  find('updated').dataset.url = url
+  await refresh()
+  if (day !== null) find('day')?.scrollIntoView({ block: 'nearest' })
   find('announce').textContent = day === null ? '' : `The details of ${day} are shown below the calendar.`
 }
 
@@ -238,14 +174,13 @@ function offerCopy(code) {
   button.type = 'button'
   button.className = 'button tiny copy'
   button.textContent = 'Copy'
-  const name = code.parentElement.getAttribute('aria-label') ?? `command ${code.textContent}`
-  button.setAttribute('aria-label', `Copy the ${name}`)
-  button.addEventListener('click', () => void copy(code, button))
+  button.ariaLabel = `Copy the ${code.parentElement.getAttribute('aria-label') ?? `command ${code.textContent}`}`
   code.closest('.command, .sql').append(button)
 }
 
 /** Browsers offer the clipboard to localhost and over HTTPS only; elsewhere the text is selected, to be copied by hand. */
-async function copy(code, button) {
+async function copy(button) {
+  const code = button.closest('.command, .sql').querySelector('code')
   try {
     await navigator.clipboard.writeText(code.textContent)
     button.textContent = 'Copied'
@@ -258,16 +193,15 @@ async function copy(code, button) {
   }, 2000)
 }
 
-function filterProjects() {
-  const input = document.querySelector('#search')
-  if (input === null) return
-  const wanted = input.value.trim().toLowerCase()
-  const section = input.closest('section')
+/** What is typed into the page on screen decides, also for a fresh page. */
+function filterProjects(root) {
+  const section = root.querySelector('#search')?.closest('section')
+  const wanted = find('search')?.value.trim().toLowerCase() ?? ''
+  if (section == null) return
   let shown = 0
   for (const item of section.querySelectorAll('.projects li')) {
     const link = item.querySelector('a')
-    const text = `${link.textContent} ${link.getAttribute('href')}`.toLowerCase()
-    item.hidden = wanted !== '' && !text.includes(wanted)
+    item.hidden = !`${link.textContent} ${link.getAttribute('href')}`.toLowerCase().includes(wanted)
     if (!item.hidden) shown++
   }
   const fold = section.querySelector('#well')
@@ -275,13 +209,12 @@ function filterProjects() {
   section.querySelector('.none').hidden = shown > 0 || section.querySelector('.empty') !== null
 }
 document.addEventListener('input', (event) => {
-  if (event.target.id === 'search') filterProjects()
+  if (event.target.id === 'search') filterProjects(main)
 })
 
-enhance(document)
+enhance(main)
 if (find('updated') !== null) {
-  tellLive()
-  plan(find('updated').dataset.running === 'true' ? RUNNING_MS : IDLE_MS)
+  plan()
   // A page that nobody sees is not refreshed; it is at once when somebody looks again.
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) clearTimeout(timer)

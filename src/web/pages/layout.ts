@@ -1,7 +1,8 @@
 import type { Day } from '../../core/day.ts'
 import { count, duration } from '../../core/text.ts'
+import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
-import type { ListFilters, Notice, Viewer } from '../status-data.ts'
+import type { Notice, Viewer } from '../status-data.ts'
 
 export interface PageOptions {
   title: string
@@ -30,7 +31,7 @@ ${['style.css', ...styles].map((name) => html`<link rel="stylesheet" href="/asse
 ${scripts.map((name) => html`<script src="/assets/${name}" defer></script>`)}
 </head>
 <body>
-<a class="skip" href="#main">Skip to the content</a>
+<a class="hidden" href="#main">Skip to the content</a>
 <header class="masthead"><div><a class="name" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20">visibility-sync</a><nav class="tabs" aria-label="Pages">${link('/', 'Status')}${link('/insights', 'Insights')}${link('/quarantine', 'Quarantine')}${link('/restatements', 'Restatements')}</nav>${account(viewer)}</div></header>
 <main id="main">
 ${body}
@@ -78,9 +79,31 @@ export function tile(label: string, value: Html | string, note: Html | string = 
   return html`<div class="tile"><dt>${label}</dt><dd class="value">${value}</dd>${note === '' ? '' : html`<dd class="note">${note}</dd>`}</div>`
 }
 
-/** The result of the last action. */
-export function noticeBanner(notice: Notice | undefined): Html | '' {
-  return notice === undefined ? '' : html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`
+export function factList(facts: Record<string, Html | string>): Html {
+  const entries = Object.entries(facts).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)
+  return html`<dl class="facts card">${entries}</dl>`
+}
+
+// How often the script asks for a page again.
+const RUNNING_MS = 2000
+const IDLE_MS = 5000
+
+export interface Heading {
+  title: string
+  /** What is shown beside the title. */
+  beside?: Html | undefined
+  /** The address by which the script asks for the page again, and whether a run is in progress. */
+  refresh?: { url: string; isRunning: boolean; now: Date } | undefined
+  /** The result of the last action. */
+  notice?: Notice | undefined
+}
+
+export function heading({ title, beside, refresh, notice }: Heading): Html {
+  const { url, isRunning, now } = refresh ?? {}
+  const stamp = now?.toISOString() ?? ''
+  return html`<div class="title"><h1>${title}</h1><div class="row">${refresh && html`<p id="updated" class="quiet small" data-url="${url}" data-ms="${isRunning ? RUNNING_MS : IDLE_MS}">Updated <time datetime="${stamp}">${stamp.slice(11, 19)}</time> UTC</p>`}${beside}</div></div>
+${refresh && html`<p id="gone" class="banner bad" role="alert" hidden></p><p id="announce" class="hidden" role="status"></p>`}
+${notice && html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`}`
 }
 
 /** The fields of a form that nobody sees. */
@@ -92,17 +115,8 @@ export function option(value: string, name: string, chosen: string | undefined):
   return html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
 }
 
-// A list of more choices than these is slower to use than typing.
-export const MOST_OPTIONS = 40
-
-/** The fields of a form that choose a project and a stream. */
-export function projectAndStream({ projects, project, streams, stream }: ListFilters): Html {
-  const byProject =
-    projects.length > MOST_OPTIONS
-      ? html`<label>Project <input name="project" value="${project ?? ''}" placeholder="id"></label>`
-      : html`<label>Project <select name="project">${option('', 'all', project)}${projects.map(({ id, name }) => option(id, name, project))}</select></label>`
-  return html`${byProject}
-<label>Stream <select name="stream">${option('', 'all', stream)}${streams.map((name) => option(name, name, stream))}</select></label>`
+export function lookbackWords({ needed_days, configured_days }: Status['lookback']): Html {
+  return html`The service still changes days after ${needed_days} days, and <code>lookback_days</code> is ${configured_days}.`
 }
 
 /** "2026-03-01", or "2026-03-01 to 2026-03-09". */

@@ -3,7 +3,8 @@ import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.t
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, PageData } from '../status-data.ts'
-import { hiddenFields, layout, noticeBanner, number, option, projectAndStream, rangeText, time } from './layout.ts'
+import { field, filterForm, projectField, streamField } from './forms.ts'
+import { heading, hiddenFields, layout, number, option, rangeText, time } from './layout.ts'
 import { command } from './needs.ts'
 
 export interface QuarantinePage extends PageData, ListFilters {
@@ -18,15 +19,15 @@ const LONGEST_RAW = 1500
 
 /** The rows that failed validation, by reason, with one of each as it came. */
 export function quarantinePage(page: QuarantinePage): string {
-  const { groups, state } = page
+  const { groups, state, project, stream } = page
   const rows = groups.reduce((sum, group) => sum + group.rows, 0)
-  const body = html`<div class="title"><h1>Quarantine</h1></div>
-${noticeBanner(page.notice)}
-<p class="lead">Rows that failed validation. They are stored unchanged and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
-${filters(page)}
+  const states = html`<select name="state">${option('open', 'open', state)}${option('dismissed', 'dismissed', state)}</select>`
+  const body = html`${heading({ title: 'Quarantine', notice: page.notice })}
+<p>Rows that failed validation. They are stored unchanged and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
+${filterForm('/quarantine', html`${projectField(page.projects, project, 'all')}${streamField(page.streams, stream, 'all')}${field('State', states)}`)}
 ${
   groups.length === 0
-    ? html`<div class="card empty"><p>${state === 'open' ? 'No row is in quarantine' : 'No row is dismissed'}${page.stream !== undefined || page.project !== undefined ? html` with these filters. <a href="/quarantine">Show all</a>` : '.'}</p></div>`
+    ? html`<div class="card empty"><p>${state === 'open' ? 'No row is in quarantine' : 'No row is dismissed'}${stream !== undefined || project !== undefined ? html` with these filters. <a href="/quarantine">Show all</a>` : '.'}</p></div>`
     : html`<p class="small">${count(rows, `${state === 'open' ? 'open' : 'dismissed'} row`)} for ${count(groups.length, 'reason')}${page.isCut ? ' shown; there are more, narrow it down by stream or project' : ''}.</p>${groups.map((group) => groupCard(page, group))}`
 }`
   return layout(
@@ -35,19 +36,13 @@ ${
   )
 }
 
-function filters(page: QuarantinePage): Html {
-  return html`<form method="get" action="/quarantine" class="choose">${projectAndStream(page)}
-<label>State <select name="state">${option('open', 'open', page.state)}${option('dismissed', 'dismissed', page.state)}</select></label>
-<button>Show</button></form>`
-}
-
 function groupCard(page: QuarantinePage, group: QuarantineGroup): Html {
   const { ledgerNow, projects, state } = page
   const example = page.examples.find(({ quarantine_id }) => quarantine_id === group.example_id)
   const names = group.projects.map((id) => projects.find((project) => project.id === id)?.name ?? id)
   const { from_date: from, to_date: to } = group
   const days = from === null || to === null ? 'the whole list' : rangeText({ from, to })
-  return html`<article class="card" id="entry-${group.example_id}"><h2 class="reason">${clip(group.reason, 300)}</h2>
+  return html`<article class="card" id="entry-${group.example_id}"><h2>${clip(group.reason, 300)}</h2>
 <p class="small"><span class="badge ${state === 'open' ? 'warn' : ''}">${count(group.rows, 'row')}</span> of <strong>${group.stream}</strong>, ${days}, in ${listSome(names, 4)}; last seen ${time(group.last_seen_at, ledgerNow)}${example === undefined ? '' : html` by <a href="/runs/${example.run_id}">run ${example.run_id}</a>`}</p>
 ${example?.dismissed_because == null ? '' : html`<p class="small">Dismissed: ${clip(example.dismissed_because, 300)}</p>`}
 ${example === undefined ? '' : exampleOf(example)}
@@ -57,7 +52,7 @@ ${page.viewer?.csrf === undefined ? commands(page, group) : forms(page.viewer.cs
 
 function exampleOf(entry: QuarantineEntry): Html {
   const raw = JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2)
-  return html`<details id="raw-${entry.quarantine_id}"><summary class="small">An example as it came: entry ${entry.quarantine_id}, seen ${number(entry.times_seen)} ${entry.times_seen === 1 ? 'time' : 'times'}</summary><pre tabindex="0" aria-label="Entry ${entry.quarantine_id}"><code>${clip(raw, LONGEST_RAW)}</code></pre></details>`
+  return html`<details id="raw-${entry.quarantine_id}"><summary>An example as it came: entry ${entry.quarantine_id}, seen ${number(entry.times_seen)} ${entry.times_seen === 1 ? 'time' : 'times'}</summary><pre tabindex="0" aria-label="Entry ${entry.quarantine_id}"><code>${clip(raw, LONGEST_RAW)}</code></pre></details>`
 }
 
 /** Commands for all rows of the group: by its id if it is one row, else by stream and reason. */

@@ -5,7 +5,8 @@ import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { href, layout, number, projectAndStream, rangeText, table, tile, time } from './layout.ts'
+import { dateField, filterForm, projectField, streamField } from './forms.ts'
+import { heading, href, layout, lookbackWords, number, rangeText, table, tile, time } from './layout.ts'
 
 export interface RestatementsPage extends Omit<PageData, 'notice'>, ListFilters {
   range: Range
@@ -16,30 +17,20 @@ export interface RestatementsPage extends Omit<PageData, 'notice'>, ListFilters 
 
 /** What the service changed in days that were read before: when that was seen, where, and by how much. */
 export function restatementsPage(page: RestatementsPage): string {
-  const { report, lookback } = page
-  const body = html`<div class="title"><h1>Restatements</h1></div>
-<p class="lead">What the service changed in days that had been read before. The lookback reads the last ${lookback === undefined ? 'days' : count(lookback.configured_days, 'day')} again on each run; the audit finds what changed further back.</p>
-${
-  lookback?.too_short === true
-    ? html`<div class="banner warn" role="status"><p>The service still changes days after ${lookback.needed_days} days, and <code>lookback_days</code> is ${lookback.configured_days}. Until it is raised, the audit alone finds such changes.</p></div>`
-    : ''
-}
-${filters(page)}
+  const { report, lookback, range } = page
+  const filters = html`${projectField(page.projects, page.project, 'all')}${streamField(page.streams, page.stream, 'all')}${dateField('Seen from', 'from', range.from)}${dateField('to', 'to', range.to)}`
+  const body = html`${heading({ title: 'Restatements' })}
+<p>What the service changed in days that had been read before. The lookback reads the last ${lookback === undefined ? 'days' : count(lookback.configured_days, 'day')} again on each run; the audit finds what changed further back.</p>
+${lookback?.too_short === true && html`<div class="banner warn" role="status"><p>${lookbackWords(lookback)} Until it is raised, the audit alone finds such changes.</p></div>`}
+${filterForm('/restatements', filters)}
 ${
   report === undefined || report.total.groups === 0
-    ? html`<div class="card empty"><p>Nothing changed in days that were read before, as far as runs from ${page.range.from} to ${page.range.to} saw.</p></div>`
+    ? html`<div class="card empty"><p>Nothing changed in days that were read before, as far as runs from ${range.from} to ${range.to} saw.</p></div>`
     : html`<dl class="tiles">${tiles(report)}</dl>
 ${bars(report)}
 ${list(page, report)}`
 }`
   return layout({ title: 'Restatements', path: '/restatements', version: page.version, viewer: page.viewer }, body)
-}
-
-function filters(page: RestatementsPage): Html {
-  return html`<form method="get" action="/restatements" class="choose">${projectAndStream(page)}
-<label>Seen from <input type="date" name="from" value="${page.range.from}"></label>
-<label>to <input type="date" name="to" value="${page.range.to}"></label>
-<button>Show</button></form>`
 }
 
 function tiles({ total, median_age, oldest_usual_age }: RestatementReport): Html {
@@ -53,15 +44,14 @@ ${tile('Age when changed', days(median_age), `half of them younger; 95 of 100 at
 
 /** Rows changed by the day on which it was seen. The table beside it has the numbers. */
 function bars({ by_day: days }: RestatementReport): Html {
-  const totalOf = (day: (typeof days)[number]) =>
-    Number(day.rows_inserted) + Number(day.rows_updated) + Number(day.rows_deleted)
+  const totalOf = (day: (typeof days)[number]) => day.rows_inserted + day.rows_updated + day.rows_deleted
   const most = Math.max(1, ...days.map(totalOf))
   const cells = (day: (typeof days)[number]) => {
     const total = totalOf(day)
     const width = Math.max(0.5, (total / most) * 100).toFixed(1)
     return html`<th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="1"/></svg></td><td class="n">${number(total)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td>`
   }
-  return html`<section class="card bars" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
+  return html`<section class="card" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
 ${table('Changes by the day they were seen', ['seen on', 'rows changed', '#rows', '#days', 'of which'], [...days].reverse(), cells)}</section>`
 }
 

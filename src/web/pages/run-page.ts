@@ -3,13 +3,13 @@ import type { RunChange } from '../../ledger/restatement-report.ts'
 import { runReason, troublesOf } from '../../ledger/run-reason.ts'
 import type { RunDetail } from '../../ledger/runs.ts'
 import type { LiveRun } from '../../schedule/live.ts'
-import { byStream, type StreamReport } from '../../sync/run/report.ts'
+import { byStream } from '../../sync/run/report.ts'
 import { type Html, html } from '../html.ts'
 import { isReports, sumOf } from '../run-summaries.ts'
 import type { PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { layout, noticeBanner, number, places, table, tile, time } from './layout.ts'
-import { outcomeBadge, running } from './runs.ts'
+import { factList, heading, layout, number, places, table, tile, time } from './layout.ts'
+import { outcomeBadge, runLink, running } from './runs.ts'
 
 export interface RunPage extends PageData {
   now: Date
@@ -27,34 +27,32 @@ const MOST_LISTED = 30
 /** One run: what it read, what it asked for, what failed, and what it found changed. */
 export function runPage(page: RunPage): string {
   const { run, live, now, ledgerNow } = page
+  const { previous, next } = page.neighbours
   const reason = runReason(run)
   const took = run.ended_at === null ? undefined : (run.ended_at.getTime() - run.started_at.getTime()) / 1000
-  const body = html`<nav class="crumbs" aria-label="Where this is"><a href="/#runs">Status</a> / Runs</nav>
-<div class="title"><h1>Run ${run.run_id}</h1><div class="row">${run.outcome === null ? updated(run.run_id, now) : ''}<span>${run.command} ${outcomeBadge(run.outcome)}</span></div></div>
-<p id="gone" class="banner bad" role="alert" hidden></p>
-${noticeBanner(page.notice)}
+  // A run that goes on is asked for again and again.
+  const refresh = run.outcome === null ? { url: `/runs/${run.run_id}`, isRunning: true, now } : undefined
+  const beside = html`<span>${run.command} ${outcomeBadge(run.outcome)}</span>`
+  const body = html`<nav class="quiet small" aria-label="Where this is"><a href="/#runs">Status</a> / Runs</nav>
+${heading({ title: `Run ${run.run_id}`, refresh, beside, notice: page.notice })}
 <div data-part="run">${live === undefined ? '' : running(live, now)}
-${reason === undefined ? '' : html`<div class="banner ${run.outcome === 'failed' ? 'bad' : 'warn'}" role="status"><p class="verdict">${clip(reason, 600)}</p></div>`}
-${run.outcome === null && live === undefined ? html`<div class="banner" role="status"><p>It goes on in process ${run.pid} on ${run.host}; its numbers are written when it ends.</p></div>` : ''}
+${reason && html`<div class="banner ${run.outcome === 'failed' ? 'bad' : 'warn'}" role="status"><p class="verdict">${clip(reason, 600)}</p></div>`}
+${run.outcome === null && live === undefined && html`<div class="banner" role="status"><p>It goes on in process ${run.pid} on ${run.host}; its numbers are written when it ends.</p></div>`}
 <dl class="tiles">${tiles(page, took)}</dl>
 ${troubles(page)}
 ${streams(page)}
 ${changes(page)}</div>
-<dl class="facts card"><div><dt>Started</dt><dd>${stamp(run.started_at)} (${time(run.started_at, ledgerNow)})</dd></div><div><dt>Ended</dt><dd>${run.ended_at === null ? 'not yet' : stamp(run.ended_at)}</dd></div><div><dt>Process</dt><dd>${run.pid} on ${run.host}, version ${run.version}</dd></div><div><dt>Source</dt><dd>${run.source}</dd></div></dl>
-<nav class="title" aria-label="Other runs">${runLink(page.neighbours.previous, '← ', '')}${runLink(page.neighbours.next, '', ' →')}</nav>`
+${factList({
+  Started: html`${stamp(run.started_at)} (${time(run.started_at, ledgerNow)})`,
+  Ended: run.ended_at === null ? 'not yet' : stamp(run.ended_at),
+  Process: `${run.pid} on ${run.host}, version ${run.version}`,
+  Source: run.source,
+})}
+<nav class="title" aria-label="Other runs"><span>${previous && runLink(previous, `← run ${previous}`)}</span><span>${next && runLink(next, `run ${next} →`)}</span></nav>`
   return layout(
     { title: `Run ${run.run_id}`, path: '/', version: page.version, viewer: page.viewer, scripts: ['status.js'] },
     body,
   )
-}
-
-function runLink(id: number | null, before: string, after: string): Html {
-  return id === null ? html`<span></span>` : html`<a href="/runs/${id}">${before}run ${id}${after}</a>`
-}
-
-/** A run that goes on is asked for again and again. */
-function updated(runId: number, now: Date): Html {
-  return html`<p id="updated" class="quiet small" data-url="/runs/${runId}" data-running="true">Updated <time datetime="${now.toISOString()}">${now.toISOString().slice(11, 19)}</time> UTC</p>`
 }
 
 const stamp = (date: Date) => `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`
@@ -66,19 +64,13 @@ function tiles({ run }: RunPage, took: number | undefined): Html {
   const failed = troublesOf(summary).filter(({ kind }) => kind !== 'held' && kind !== 'quarantined')
   const failures = failed.reduce((total, trouble) => total + trouble.count, 0)
   const perSecond =
-    took === undefined || took < 1 ? '' : `${number(Math.round(sumOf(summary, 'rows_read') / took))} a second`
+    took !== undefined && took >= 1 ? `${number(Math.round(sumOf(summary, 'rows_read') / took))} a second` : ''
   return html`${tile('Took', took === undefined ? 'not ended' : duration(took))}
 ${tile('Windows and lists', sum('windows'))}
 ${tile('Rows read', sum('rows_read'), isKnown ? perSecond : '')}
-${tile('Requests', sum('requests'), isKnown ? retryWords(summary) : '')}
+${tile('Requests', sum('requests'), isKnown ? `${number(sumOf(summary, 'retries'))} of them tried again` : '')}
 ${tile('New, changed, deleted', isKnown ? `${sum('inserted')} / ${sum('updated')} / ${sum('deleted')}` : '–')}
 ${tile('Failures', isKnown ? number(failures) : '–')}`
-}
-
-/** Runs of older versions did not count how many requests were tried again. */
-function retryWords(summary: Partial<StreamReport>[]): string {
-  if (summary.some((row) => row.requests !== undefined && row.retries === undefined)) return 'retries were not counted'
-  return `${number(sumOf(summary, 'retries'))} of them tried again`
 }
 
 function troubles({ run, names }: RunPage): Html | '' {
@@ -96,18 +88,19 @@ function troubles({ run, names }: RunPage): Html | '' {
   return html`<section class="card" aria-labelledby="failures"><h2 id="failures">What went wrong</h2>${lists}</section>`
 }
 
-const COLUMNS = [
-  ['days', 'days'],
-  ['windows', 'windows'],
-  ['requests', 'requests'],
-  ['retries', 'retries'],
-  ['rows_read', 'rows read'],
-  ['inserted', 'new'],
-  ['updated', 'changed'],
-  ['deleted', 'deleted'],
-  ['unchanged', 'same'],
-  ['quarantined', 'quarantined'],
-] as const
+const COLUMNS = {
+  days: '#days',
+  windows: '#windows',
+  requests: '#requests',
+  retries: '#retries',
+  rows_read: '#rows read',
+  inserted: '#new',
+  updated: '#changed',
+  deleted: '#deleted',
+  unchanged: '#same',
+  quarantined: '#quarantined',
+}
+const FIELDS = Object.keys(COLUMNS) as (keyof typeof COLUMNS)[]
 
 function streams({ run, names }: RunPage): Html | '' {
   if (!Array.isArray(run.summary) || run.summary.length === 0) return ''
@@ -116,9 +109,9 @@ function streams({ run, names }: RunPage): Html | '' {
   const isWhole = run.summary.length <= MOST_ENTRIES
   const rows = isWhole ? run.summary : byStream(run.summary)
   const withProject = isWhole && projects.size > 1
-  const titles = ['stream', ...(withProject ? ['project'] : []), ...COLUMNS.map(([, title]) => `#${title}`)]
+  const titles = ['stream', ...(withProject ? ['project'] : []), ...Object.values(COLUMNS)]
   const cells = (row: (typeof rows)[number]) =>
-    html`<th scope="row">${row.stream}</th>${withProject ? html`<td>${names.get(row.project_id) ?? row.project_id}</td>` : ''}${COLUMNS.map(([field]) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}`
+    html`<th scope="row">${row.stream}</th>${withProject && html`<td>${names.get(row.project_id) ?? row.project_id}</td>`}${FIELDS.map((field) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}`
   return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Streams</h2>
 ${isWhole ? '' : html`<p class="quiet small">Summed up over ${count(projects.size, 'project')}.</p>`}
 ${table('Streams of the run', titles, rows, cells)}</section>`

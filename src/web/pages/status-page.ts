@@ -6,21 +6,23 @@ import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { isYearComplete, legend, weeks, year, yearWords } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
+import { dateField, field, filterForm, projectField, streamField } from './forms.ts'
 import {
+  factList,
+  heading,
   hiddenFields,
   href,
   layout,
-  MOST_OPTIONS,
-  noticeBanner,
+  lookbackWords,
   number,
-  option,
+  places,
   shortDay,
   tile,
   time,
 } from './layout.ts'
 import { needs, syncForm } from './needs.ts'
 import { projectList, streamTables } from './projects.ts'
-import { outcomeBadge, running, runningElsewhere, runsTable } from './runs.ts'
+import { outcomeBadge, runCard, running, runsTable } from './runs.ts'
 
 /**
  * The state of everything. Parts carry a name (`data-part`): the script asks for the page again and puts in those that
@@ -31,9 +33,9 @@ export function statusPage(page: StatusData): string {
   const projects = projectsByHealth(page)
   const problems = problemsOf(page, projects)
   const shown = projects.find(({ id }) => id === page.calendar.project)
-  const body = html`<div class="title"><h1>Status</h1><div class="row">${freshness(page)}${viewer?.csrf === undefined ? '' : syncForm(viewer.csrf, 'primary')}</div></div>
-<p id="gone" class="banner bad" role="alert" hidden></p><p id="announce" class="hidden" role="status"></p>
-${noticeBanner(page.notice)}
+  const refresh = { url: page.self, isRunning: page.live.length > 0, now }
+  const beside = viewer?.csrf === undefined ? undefined : syncForm(viewer.csrf, 'primary')
+  const body = html`${heading({ title: 'Status', refresh, beside, notice: page.notice })}
 <div data-part="banner">${away(page)}
 ${verdict(page, problems, projects)}</div>
 <div data-part="running">${page.live.map((run) => running(run, now))}${elsewhere(page)}</div>
@@ -44,14 +46,9 @@ ${projectSection(page, shown)}
 ${status === undefined ? '' : runsTable(status, ledgerNow)}
 <div data-part="rest">${page.queue === undefined ? '' : queueSection(page.queue, ledgerNow)}${notices(page)}</div>
 ${viewer?.csrf === undefined ? '' : backfillForm(page, viewer.csrf)}
-<dl class="facts card"><div><dt>Source</dt><dd>${page.source}</dd></div><div><dt>Warehouse</dt><dd>${page.warehouse}</dd></div></dl>`
+${factList({ Source: page.source, Warehouse: page.warehouse })}`
   const title = problems.length > 0 || !page.database.up ? `(${problems.length || '!'}) Status` : 'Status'
   return layout({ title, path: '/', version: page.version, viewer, scripts: ['status.js'] }, body)
-}
-
-/** When the page was made, and the address by which the script asks for it again. */
-function freshness({ now, live, self }: StatusData): Html {
-  return html`<p id="updated" class="quiet small" data-url="${self}" data-running="${live.length > 0}">Updated <time datetime="${now.toISOString()}">${now.toISOString().slice(11, 19)}</time> UTC</p>`
 }
 
 /** That the database is away, and how old what follows is. */
@@ -70,24 +67,35 @@ function verdict(page: StatusData, problems: readonly Problem[], projects: reado
   const { status, live } = page
   // While the database is away, nobody knows whether this is still so.
   if (page.ledgerAgeMs === undefined || !page.database.up) return ''
+  const say = (grade: string, words: Html | string, more = '') =>
+    html`<div class="banner ${grade}" role="status"><div><p class="verdict">${words}</p>${more && html`<p class="small">${more}</p>`}</div></div>`
   if (status === undefined)
-    return html`<div class="banner" role="status"><div><p class="verdict">Nothing was synced yet.</p><p class="more">The first sync begins by itself; it fills this page as it goes.</p></div></div>`
-  const streams = status.totals.streams
-  if (problems.length === 0)
-    return html`<div class="banner good" role="status"><div><p class="verdict">Everything is fresh and complete.</p><p class="more">${count(streams, 'stream')} of ${count(projects.length, 'project')}.</p></div></div>`
+    return say('', 'Nothing was synced yet.', 'The first sync begins by itself; it fills this page as it goes.')
+  if (problems.length === 0) {
+    const all = `${count(status.totals.streams, 'stream')} of ${count(projects.length, 'project')}.`
+    return say('good', 'Everything is fresh and complete.', all)
+  }
   const links = problems.map(
     ({ kind, text }, index) => html`${index === 0 ? '' : ', '}<a href="#needs-${kind}">${text}</a>`,
   )
   // A first sync is no incident.
   const isCatchingUp = live.length > 0 && problems.every(({ kind }) => ['missing', 'changed', 'stale'].includes(kind))
-  return html`<div class="banner ${isCatchingUp ? 'warn' : 'bad'}" role="status"><p class="verdict">${isCatchingUp ? 'Catching up' : 'Needs a look'}: ${links}.</p></div>`
+  return isCatchingUp ? say('warn', html`Catching up: ${links}.`) : say('bad', html`Needs a look: ${links}.`)
 }
 
-/** Runs of other processes that go on. */
+/** Runs of other processes that go on: how far they are, only those processes know. */
 function elsewhere({ status, live, ledgerNow }: StatusData): Html[] {
   const own = new Set(live.map(({ runId }) => runId))
   const others = (status?.runs ?? []).filter(({ outcome, run_id }) => outcome === null && !own.has(run_id))
-  return others.slice(0, 5).map((run) => runningElsewhere(run, ledgerNow))
+  return others
+    .slice(0, 5)
+    .map(({ run_id, command, started_at, pid, host }) =>
+      runCard(
+        run_id,
+        'Running elsewhere',
+        html`<p><strong>${command}</strong>, began ${time(started_at, ledgerNow)}, by process ${pid} on ${host}. How far it is, only that process knows.</p>`,
+      ),
+    )
 }
 
 function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
@@ -97,28 +105,37 @@ function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
   const rows = (status?.streams ?? []).reduce((sum, row) => sum + row.rows, 0)
   const asked = [...budgets.values()].filter((view) => view.remaining !== undefined)
   const tightest = asked.sort((a, b) => a.remaining! / a.limit - b.remaining! / b.limit)[0]
-  return html`${tile('Last sync', last === undefined ? 'none yet' : time(last.ended_at, ledgerNow), last === undefined ? '' : outcomeBadge(last.outcome))}
-${tile('Next sync', next.sync === undefined ? 'none' : time(next.sync, now), html`audit ${next.audit === undefined ? 'none' : time(next.audit, now)}`)}
+  const planned = (at: Date | undefined) => (at === undefined ? 'none' : time(at, now))
+  return html`${last === undefined ? tile('Last sync', 'none yet') : tile('Last sync', time(last.ended_at, ledgerNow), outcomeBadge(last.outcome))}
+${tile('Next sync', planned(next.sync), html`audit ${planned(next.audit)}`)}
 ${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, freshWords(page))}
 ${tile('Rows', status === undefined ? '–' : number(rows), `in ${count(status?.totals.streams ?? 0, 'stream')}`)}
-${tile('Request budget', tightest === undefined ? '–' : `${number(tightest.remaining!)} of ${number(tightest.limit)}`, tightest === undefined ? 'not asked this minute' : budgets.size > 1 ? 'left this minute, in the project with the fewest' : 'left this minute')}`
+${
+  tightest === undefined
+    ? tile('Request budget', '–', 'not asked this minute')
+    : tile(
+        'Request budget',
+        `${number(tightest.remaining!)} of ${number(tightest.limit)}`,
+        `left this minute${budgets.size > 1 ? ', in the project with the fewest' : ''}`,
+      )
+}`
 }
 
 function projectSection(page: StatusData, project: ProjectHealth | undefined): Html | '' {
   const { calendar } = page
   if (page.ledgerAgeMs !== undefined && page.status === undefined) return ''
-  const known = calendar.days !== undefined
+  const { project: id, range, known, later, day } = calendar
   // Somebody who chose other weeks or a day wants to see them.
-  const isFolded = known && calendar.later === undefined && calendar.day === undefined && isYearComplete(calendar)
-  const days = known ? daysByStream(page) : ''
+  const isFolded = later === undefined && day === undefined && isYearComplete(calendar)
+  const days = known && daysByStream(page)
   return html`<section class="card" id="project" aria-labelledby="project-title">
-<header><h2 id="project-title">Coverage of ${project?.name ?? calendar.project}</h2>${projectForm(page)}</header>
+<header><h2 id="project-title">Coverage of ${project?.name ?? id}</h2>${filterForm('/#project', html`${projectField(page.projects, id)}${dateField('Up to', 'to', range.to)}`)}</header>
 <div data-part="streams">${streamTables(page, project)}</div>
 ${
-  known
-    ? html`<div data-part="year"><p class="small">A year at a glance: ${yearWords(calendar)}.</p>${year(calendar)}</div>
+  known === undefined
+    ? html`<p class="empty">Not known while the database is away.</p>`
+    : html`<div data-part="year"><p class="small">A year at a glance: ${yearWords(calendar)}.</p>${year(calendar)}</div>
 ${isFolded ? html`<details class="fold" id="days-by-stream"><summary>Days by stream</summary>${days}</details>` : days}`
-    : html`<p class="empty" data-part="weeks">Not known while the database is away.</p>`
 }</section>`
 }
 
@@ -126,20 +143,10 @@ ${isFolded ? html`<details class="fold" id="days-by-stream"><summary>Days by str
 function daysByStream({ calendar, ledgerNow }: StatusData): Html {
   const { range } = calendar
   const at = (to: string) => href('/', { project: calendar.project, to }, '#project')
-  return html`<nav class="title weeks-nav" aria-label="Weeks"><a href="${at(addDays(range.from, -1))}">← earlier</a><span class="quiet small">${shortDay(range.from)} to ${shortDay(range.to)} ${range.to.slice(0, 4)}</span>${calendar.later === undefined ? html`<span></span>` : html`<a href="${at(calendar.later)}">later →</a>`}</nav>
+  return html`<nav class="title small" aria-label="Weeks"><a href="${at(addDays(range.from, -1))}">← earlier</a><span class="quiet small">${shortDay(range.from)} to ${shortDay(range.to)} ${range.to.slice(0, 4)}</span><span>${calendar.later && html`<a href="${at(calendar.later)}">later →</a>`}</span></nav>
 <div data-part="weeks">${weeks(calendar)}</div>
 ${legend()}
 ${dayPanel(calendar, ledgerNow)}`
-}
-
-function projectForm({ projects, calendar }: StatusData): Html {
-  const choice =
-    projects.length > MOST_OPTIONS
-      ? html`<input type="hidden" name="project" value="${calendar.project}"><a class="small" href="#projects">Another project</a>`
-      : html`<label>Project <select name="project">${projects.map(({ id, name }) => option(id, name, calendar.project))}</select></label>`
-  return html`<form method="get" action="/#project" class="choose">${choice}
-<label>Up to <input type="date" name="to" value="${calendar.range.to}"></label>
-<button>Show</button></form>`
 }
 
 function queueSection({ workers, waiting, active, oldest }: QueueStatus, now: Date): Html {
@@ -148,25 +155,19 @@ function queueSection({ workers, waiting, active, oldest }: QueueStatus, now: Da
 ${workers.length === 0 ? '' : html`<ul>${workers.slice(0, 50).map((worker) => html`<li>process ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${number(worker.done)} done, since ${time(worker.started_at, now)}</li>`)}</ul>`}</section>`
 }
 
-const MOST_NOTICES = 20
-
 /** What is no fault, but worth knowing. */
 function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
+  const { lookback, drift = [] } = status ?? {}
   const items = [
-    ...alerts.map((alert) => html`<li>Alert sent ${time(alert.raised_at, ledgerNow)}: ${alert.text}</li>`),
-    ...(status?.lookback.too_short === true
-      ? [
-          html`<li>The service still changes days after ${status.lookback.needed_days} days, and lookback_days is ${status.lookback.configured_days}. <a href="/restatements">What it changed</a></li>`,
-        ]
-      : []),
-    ...(status?.drift ?? []).map(
+    ...alerts.map((alert) => html`Alert sent ${time(alert.raised_at, ledgerNow)}: ${alert.text}`),
+    ...(lookback?.too_short ? [html`${lookbackWords(lookback)} <a href="/restatements">What it changed</a>`] : []),
+    ...drift.map(
       (row) =>
-        html`<li>Drift: ${row.stream} of <code>${row.project_id}</code> has ${row.kind} <code>${row.name}</code>, which the API does not document</li>`,
+        html`Drift: ${row.stream} of <code>${row.project_id}</code> has ${row.kind} <code>${row.name}</code>, which the API does not document`,
     ),
   ]
   if (items.length === 0) return ''
-  const left = items.length - MOST_NOTICES
-  return html`<section class="card" aria-labelledby="notices"><h2 id="notices">Worth knowing</h2><ul class="small">${items.slice(0, MOST_NOTICES)}${left > 0 ? html`<li>and ${left} more</li>` : ''}</ul></section>`
+  return html`<section class="card" aria-labelledby="notices"><h2 id="notices">Worth knowing</h2>${places(items, { most: 20, noun: 'notice' }, (item) => item)}</section>`
 }
 
 function backfillForm({ calendar, projects }: StatusData, csrf: string): Html {
@@ -174,10 +175,8 @@ function backfillForm({ calendar, projects }: StatusData, csrf: string): Html {
   return html`<section class="card" id="backfill" aria-labelledby="backfill-title"><h2 id="backfill-title">Backfill</h2>
 <p class="quiet small">Reads a range of days again, whatever is known of it. Only rows that differ are written.</p>
 <form method="post" action="/actions/backfill" class="row">${hiddenFields({ csrf })}
-<label class="field">From <input type="date" name="from" required></label>
-<label class="field">To <input type="date" name="to" required></label>
-<label class="field">Project <select name="project"><option value="${calendar.project}">${name}</option><option value="">all projects</option></select></label>
-<label class="field">Stream <select name="stream"><option value="">all streams</option>${calendar.streams.map((stream) => html`<option>${stream}</option>`)}</select></label>
-<label class="field check"><input type="checkbox" name="missing" value="yes"> only days that were never read</label>
+${dateField('From', 'from')}${dateField('To', 'to')}
+${field('Project', html`<select name="project"><option value="${calendar.project}">${name}</option><option value="">all projects</option></select>`)}${streamField(calendar.streams, undefined, 'all streams')}
+<label class="check"><input type="checkbox" name="missing" value="yes"> only days that were never read</label>
 <button class="button primary">Backfill</button></form></section>`
 }
