@@ -7,7 +7,7 @@ import { readStatus } from '../ledger/status.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { LastRun, LedgerFigures } from './metrics.ts'
-import { outsideFailure, pushMetrics, writeTextfile } from './send.ts'
+import { orWarn, pushMetrics, writeTextfile } from './send.ts'
 
 export interface BatchMetricsOptions {
   config: Config
@@ -33,14 +33,11 @@ export async function publishLastRun(
     return undefined
   })
   const text = await lastRunText({ ...run, endedAt: clock() }, ledger)
-  const sent = [
-    ...(push_url === undefined ? [] : [pushMetrics(push_url, text, { isWhole: ledger !== undefined, signal })]),
-    ...(textfile === undefined ? [] : [writeTextfile(textfile, text)]),
-  ]
-  for (const result of await Promise.allSettled(sent)) {
-    if (result.status === 'rejected')
-      log.warn({ reason: outsideFailure(result.reason) }, 'the metrics could not be published')
-  }
+  const warn = (sent: Promise<void>) => orWarn(sent, log, 'the metrics could not be published', signal)
+  await Promise.all([
+    push_url && warn(pushMetrics(push_url, text, ledger !== undefined, signal)),
+    textfile && warn(writeTextfile(textfile, text)),
+  ])
 }
 
 async function readLedger(

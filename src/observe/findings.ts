@@ -1,5 +1,5 @@
 import { clip, count } from '../core/text.ts'
-import type { HeldStatus, Status, StreamStatus, UnreconciledStatus } from '../ledger/status.ts'
+import type { HeldStatus, Status, UnreconciledStatus } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
 
@@ -54,7 +54,7 @@ export function findingsOfRun(report: RunReport, { coversEverything }: { coversE
 }
 
 function runFinding(report: RunReport, coversEverything: boolean): Finding | End {
-  const { streams, outcome, command, run_id } = report
+  const { streams, outcome, command } = report
   const isWell = ({ failed, held, unreconciled, quarantined }: RunReport['streams'][number]) =>
     failed.length + held.length + unreconciled.length + quarantined === 0
   // Only a sync resolves alerts; a backfill of one day does not.
@@ -63,22 +63,27 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
   if (outcome === 'complete') return { over: isRound && coversEverything ? 'all' : well }
   const failures = streams.flatMap(({ failed }) => failed)
   const quarantined = streams.reduce((sum, stream) => sum + stream.quarantined, 0)
-  const reason = report.error ?? failures[0]?.error
+  const error = report.error ?? failures[0]?.error
   const parts = [
-    ...(failures.length > 0 ? [count(failures.length, 'failure')] : []),
-    ...(quarantined > 0 ? [`${count(quarantined, 'row')} quarantined`] : []),
-    ...(reason === undefined ? [] : [clip(reason, 200)]),
+    failures.length > 0 && count(failures.length, 'failure'),
+    quarantined > 0 && `${count(quarantined, 'row')} quarantined`,
+    error !== undefined && clip(error, 200),
   ]
-  const members = streams.filter((stream) => !isWell(stream)).map(memberOf)
+  const troubled = streams.filter((stream) => !isWell(stream)).map(memberOf)
+  const members = troubled.length === 0 ? [WHOLE_RUN] : troubled
   return {
     what: whatEnded(report),
     severity: outcome === 'failed' ? 'error' : 'warning',
-    members: members.length === 0 ? [WHOLE_RUN] : members,
-    over: well.filter((member) => member !== WHOLE_RUN || members.length > 0),
-    reason: parts.join('; ') || 'something is held',
-    ...(run_id === NO_RUN ? {} : { run: run_id }),
+    members,
+    over: well.filter((member) => !members.includes(member)),
+    reason: parts.filter(Boolean).join('; ') || 'something is held',
+    ...runOf(report),
     command: failures.length === 0 && quarantined > 0 ? 'visibility-sync quarantine list' : 'visibility-sync status',
   }
+}
+
+function runOf({ run_id }: RunReport): { run?: number } {
+  return run_id === NO_RUN ? {} : { run: run_id }
 }
 
 function keyFinding(report: RunReport, wrongKey: string): Finding {
@@ -88,7 +93,7 @@ function keyFinding(report: RunReport, wrongKey: string): Finding {
     severity: 'critical',
     members: [...new Set(refused.map(({ project_id }) => `all streams of ${project_id}`))],
     reason: clip(wrongKey, 200),
-    ...(report.run_id === NO_RUN ? {} : { run: report.run_id }),
+    ...runOf(report),
     command: 'visibility-sync check',
   }
 }
@@ -100,15 +105,21 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
 
 /** As the ledger says, since a run may also have let something through. */
 export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]): Finding | End {
-  const [only, ...others] = held
-  if (only === undefined) return ENDED
-  return {
+  return findingOf(held, ({ since }) => since, {
     what: 'held, since an answer would have deleted most rows',
     severity: 'warning',
-    members: [...new Set(held.map(memberOf))],
-    ...sinceOf(held.map(({ since }) => since)),
-    command: others.length === 0 ? only.accept : 'visibility-sync status',
-  }
+    command: held.length === 1 ? held[0]!.accept : 'visibility-sync status',
+  })
+}
+
+export function findingOfUnreconciled(unreconciled: readonly UnreconciledStatus[]): Finding | End {
+  const [first] = unreconciled
+  return findingOf(unreconciled, () => null, {
+    what: 'does not add up to the totals of the service',
+    severity: 'error',
+    ...(first && { reason: clip(`${first.last_day}: ${first.difference}`, 200) }),
+    command: 'visibility-sync status',
+  })
 }
 
 export function findingsOfStatus(
@@ -123,34 +134,24 @@ export function findingsOfStatus(
   return {
     held: findingOfHeld(status.held),
     unreconciled: findingOfUnreconciled(status.unreconciled),
-    stale: stale.length === 0 ? ENDED : findingOfStale(stale),
+    stale: findingOf(stale, ({ last_read_at }) => last_read_at, {
+      what: 'not read for too long',
+      severity: 'error',
+      command: 'visibility-sync sync',
+    }),
   }
 }
 
-export function findingOfUnreconciled(unreconciled: readonly UnreconciledStatus[]): Finding | End {
-  const [first] = unreconciled
-  if (first === undefined) return ENDED
-  return {
-    what: 'does not add up to the totals of the service',
-    severity: 'error',
-    members: unreconciled.map(memberOf),
-    reason: clip(`${first.last_day}: ${first.difference}`, 200),
-    command: 'visibility-sync status',
-  }
-}
-
-function findingOfStale(stale: readonly StreamStatus[]): Finding {
-  return {
-    what: 'not read for too long',
-    severity: 'error',
-    members: [...new Set(stale.map(memberOf))],
-    ...sinceOf(stale.flatMap(({ last_read_at }) => last_read_at ?? [])),
-    command: 'visibility-sync sync',
-  }
-}
-
-function sinceOf(dates: readonly Date[]): { since?: Date } {
-  return dates.length === 0 ? {} : { since: new Date(Math.min(...dates.map((date) => date.getTime()))) }
+/** One finding for all rows, since the earliest of them. */
+function findingOf<R extends { project_id: string; stream: string }>(
+  rows: readonly R[],
+  sinceOf: (row: R) => Date | null,
+  about: Omit<Finding, 'members' | 'since'>,
+): Finding | End {
+  if (rows.length === 0) return ENDED
+  const times = rows.flatMap((row) => sinceOf(row)?.getTime() ?? [])
+  const since = times.length === 0 ? {} : { since: new Date(Math.min(...times)) }
+  return { ...about, ...since, members: [...new Set(rows.map(memberOf))] }
 }
 
 function memberOf({ project_id, stream }: { project_id: string; stream: string }): string {
@@ -169,14 +170,14 @@ const PATIENCE_MS = 60_000
 export function findingsOfDatabase({ up, forMs, reason }: DatabaseState, failed?: RunReport): Findings {
   if (up) return { database: ENDED }
   if (failed === undefined && forMs < PATIENCE_MS) return {}
-  const parts = [reason ?? 'it cannot be reached', ...(failed === undefined ? [] : [whatEnded(failed)])]
+  const why = reason ?? 'it cannot be reached'
   return {
     database: {
       what: 'the database does not answer',
       severity: 'critical',
       members: [],
-      reason: parts.join('; '),
-      ...(failed === undefined || failed.run_id === NO_RUN ? {} : { run: failed.run_id }),
+      reason: failed === undefined ? why : `${why}; ${whatEnded(failed)}`,
+      ...(failed && runOf(failed)),
       command: 'visibility-sync check',
     },
   }

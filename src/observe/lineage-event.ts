@@ -1,3 +1,4 @@
+import type { Config } from '../core/config/load.ts'
 import type { Column, Stream } from '../streams/stream.ts'
 import type { RunReport, StreamReport } from '../sync/run/report.ts'
 import { SHOWN_TYPES } from '../warehouse/schema/stream-tables.ts'
@@ -7,15 +8,20 @@ import { NO_RUN } from './findings.ts'
 
 const SPEC = 'https://openlineage.io/spec'
 
+export interface RunEndpoints {
+  /** What the warehouse remembers as its source: an address, or "reference". */
+  sourceAddress: string
+  /** Without a password. */
+  warehouse: string
+}
+
 /** What stays the same from the first event of a run to its last. */
-export interface LineageRun {
+export interface LineageRun extends RunEndpoints {
   uuid: string
-  namespace: string
+  config: Pick<Config, 'lineage' | 'warehouse'>
   command: string
   version: string
   startedAt: Date
-  source: { namespace: string; path: string }
-  warehouse: { namespace: string; database: string; schema: string }
   streams: readonly Stream[]
 }
 
@@ -26,7 +32,11 @@ const EVENT_TYPES = { complete: 'COMPLETE', partial: 'FAIL', failed: 'FAIL', int
 
 /** The start of a run, or its end and why it was not complete. */
 export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: string | undefined }): LineageEvent {
-  const { version, streams, source, warehouse } = run
+  const { version, streams, config } = run
+  const source = URL.canParse(run.sourceAddress) ? new URL(run.sourceAddress) : undefined
+  const { protocol, hostname, port, pathname } = new URL(run.warehouse)
+  const warehouse = `${protocol.replace('postgresql:', 'postgres:')}//${hostname}:${port || '5432'}`
+  const schema = `${decodeURIComponent(pathname.slice(1))}.${config.warehouse.schema}`
   const producer = `urn:visibility-sync:${version}`
   const facet = (schema: string, fields: object) => ({ _producer: producer, _schemaURL: schema, ...fields })
   const standard = (schema: string, fields: object) => facet(`${SPEC}/facets/${schema}.json`, fields)
@@ -41,7 +51,7 @@ export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: s
     },
   })
   const table = (name: string, columns: readonly Column[]) =>
-    dataset(warehouse.namespace, `${warehouse.database}.${warehouse.schema}.${name}`, [PROJECT, ...columns])
+    dataset(warehouse, `${schema}.${name}`, [PROJECT, ...columns])
   const rowsOf = (name: string, ...fields: Sum[]) =>
     sumOf(end?.streams.filter(({ stream }) => stream === name) ?? [], ...fields)
   return {
@@ -74,7 +84,7 @@ export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: s
       },
     },
     job: {
-      namespace: run.namespace,
+      namespace: config.lineage.namespace,
       name: `visibility-sync.${run.command}`,
       facets: {
         jobType: standard('2-0-4/JobTypeJobFacet', {
@@ -88,7 +98,11 @@ export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: s
       },
     },
     inputs: streams.map(({ name, columns }) => ({
-      ...dataset(source.namespace, `${source.path}/${name}`, columns),
+      ...dataset(
+        source?.origin ?? `urn:visibility-sync:${run.sourceAddress}`,
+        `${source?.pathname ?? ''}/${name}`,
+        columns,
+      ),
       ...(end && {
         inputFacets: {
           inputStatistics: standard('1-0-0/InputStatisticsInputDatasetFacet', { rowCount: rowsOf(name, 'rows_read') }),

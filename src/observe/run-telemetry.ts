@@ -2,13 +2,13 @@ import { randomUUID } from 'node:crypto'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import type { Log } from '../core/logger.ts'
-import { sleep } from '../core/waiting.ts'
+import { waitAtMost } from '../core/waiting.ts'
 import { runReason } from '../ledger/run-reason.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
-import { eventOf, type LineageEvent, type LineageRun } from './lineage-event.ts'
+import { eventOf, type LineageEvent, type LineageRun, type RunEndpoints } from './lineage-event.ts'
 import type { RunEnd } from './metrics.ts'
-import { outsideFailure, type PingSignal, ping, sendLineage } from './send.ts'
+import { orWarn, type PingSignal, ping, sendLineage } from './send.ts'
 
 export interface RunTelemetryOptions {
   config: Config
@@ -17,12 +17,6 @@ export interface RunTelemetryOptions {
   version: string
   command: string
   streams: readonly Stream[]
-}
-
-export interface RunEndpoints {
-  /** What the warehouse remembers as its source: an address, or "reference". */
-  sourceAddress: string
-  warehouse: string
 }
 
 // If the start event takes longer, only the end event is sent.
@@ -45,16 +39,16 @@ export class RunTelemetry {
   }
 
   started(endpoints: RunEndpoints): void {
-    if (!this.hasLineage || this.lineage !== undefined) return
-    this.lineage = this.lineageOf(endpoints)
-    this.alongside(this.event(eventOf(this.lineage, this.startedAt), this.starts.signal))
+    const { url, file } = this.options.config.lineage
+    if ((url === undefined && file === undefined) || this.lineage !== undefined) return
+    const { options, startedAt } = this
+    this.lineage = { ...options, ...endpoints, startedAt, uuid: randomUUID() }
+    this.alongside(this.event(eventOf(this.lineage, startedAt), this.starts.signal))
   }
 
   async ended(report: RunReport, end: RunEnd, signal: AbortSignal): Promise<void> {
     const { config, clock } = this.options
-    const waiting = new AbortController()
-    await Promise.race([this.begun, sleep(START_MS, waiting.signal).catch(() => {})])
-    waiting.abort()
+    await waitAtMost(START_MS, this.begun)
     this.starts.abort()
     // Another run is at it, and says how it ended.
     if (end === 'locked') return
@@ -65,11 +59,6 @@ export class RunTelemetry {
     await Promise.all(sent)
   }
 
-  private get hasLineage(): boolean {
-    const { url, file } = this.options.config.lineage
-    return url !== undefined || file !== undefined
-  }
-
   private alongside(work: Promise<void>): void {
     this.begun = Promise.all([this.begun, work])
   }
@@ -78,40 +67,12 @@ export class RunTelemetry {
     const { config, log, command } = this.options
     const { ping_url } = config.alerts
     if (ping_url === undefined) return
-    await ping(ping_url, what, signal, reason === undefined ? undefined : `${command}: ${reason}`).catch(
-      (error: unknown) => {
-        if (!signal.aborted) log.warn({ what, reason: outsideFailure(error) }, 'the ping failed')
-      },
-    )
+    await orWarn(ping(ping_url, what, signal, reason && `${command}: ${reason}`), log, 'the ping failed', signal)
   }
 
   private async event(event: LineageEvent, signal: AbortSignal): Promise<void> {
     const { config, log } = this.options
-    await sendLineage(config.lineage, config.redactor.value(event), signal).catch((error: unknown) => {
-      if (!signal.aborted) log.warn({ reason: outsideFailure(error) }, 'the lineage event was not accepted')
-    })
-  }
-
-  private lineageOf({ sourceAddress, warehouse }: RunEndpoints): LineageRun {
-    const { config, command, version, streams } = this.options
-    const { protocol, hostname, port, pathname } = new URL(warehouse)
-    const source = URL.canParse(sourceAddress) ? new URL(sourceAddress) : undefined
-    return {
-      uuid: randomUUID(),
-      namespace: config.lineage.namespace,
-      command,
-      version,
-      startedAt: this.startedAt,
-      source: {
-        namespace: source === undefined ? `urn:visibility-sync:${sourceAddress}` : source.origin,
-        path: source === undefined ? '' : source.pathname,
-      },
-      warehouse: {
-        namespace: `${protocol.replace('postgresql:', 'postgres:')}//${hostname}:${port || '5432'}`,
-        database: decodeURIComponent(pathname.slice(1)),
-        schema: config.warehouse.schema,
-      },
-      streams,
-    }
+    const sent = sendLineage(config.lineage, config.redactor.value(event), signal)
+    await orWarn(sent, log, 'the lineage event was not accepted', signal)
   }
 }

@@ -2,6 +2,7 @@ import { appendFile, rename, stat, writeFile } from 'node:fs/promises'
 import { got, type OptionsInit } from 'got'
 import type { Config } from '../core/config/load.ts'
 import { codeOf } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
 import { clip } from '../core/text.ts'
 import type { LineageEvent } from './lineage-event.ts'
 
@@ -32,53 +33,45 @@ export function outsideFailure(error: unknown): string {
   return status === undefined ? (codeOf(error) ?? 'no answer') : `HTTP ${status}`
 }
 
+/** Waits for something outside to be sent; a failure is logged, unless it was given up. */
+export async function orWarn(work: Promise<void>, log: Log, message: string, signal: AbortSignal): Promise<void> {
+  await work.catch((error: unknown) => {
+    if (!signal.aborted) log.warn({ reason: outsideFailure(error) }, message)
+  })
+}
+
 export type PingSignal = 'start' | 'success' | 'fail'
 
 const LONGEST_REASON = 500
 
 /** As healthchecks services have it: …/start, the address itself, …/fail. Parameters of the address stay. */
 export function pingAddress(url: string, what: PingSignal): string {
+  return what === 'success' ? url : below(url, `/${what}`)
+}
+
+function below(url: string, path: string): string {
   const address = new URL(url)
-  if (what !== 'success') address.pathname = `${address.pathname.replace(/\/+$/, '')}/${what}`
+  address.pathname = `${address.pathname.replace(/\/+$/, '')}${path}`
   return address.href
 }
 
-export async function ping(url: string, what: PingSignal, signal: AbortSignal, reason?: string): Promise<void> {
-  const address = pingAddress(url, what)
-  if (what === 'fail') await notifyOutside(address, { body: clip(reason ?? '', LONGEST_REASON), signal })
-  else await notifyOutside(address, { method: 'GET', signal })
+export async function ping(url: string, what: PingSignal, signal: AbortSignal, reason = ''): Promise<void> {
+  const request = what === 'fail' ? { body: clip(reason, LONGEST_REASON) } : { method: 'GET' as const }
+  await notifyOutside(pingAddress(url, what), { ...request, signal })
 }
-
-const TEXT = 'text/plain; version=0.0.4; charset=utf-8'
-const GROUP = '/metrics/job/visibility_sync'
 
 /** Where metrics go: the address names its group itself, or it is that of the Pushgateway alone. */
 export function pushAddress(url: string): string {
-  const address = new URL(url)
-  if (!address.pathname.includes('/metrics/job')) address.pathname = `${address.pathname.replace(/\/+$/, '')}${GROUP}`
-  return address.href
+  return new URL(url).pathname.includes('/metrics/job') ? url : below(url, '/metrics/job/visibility_sync')
 }
 
 /**
  * Leaves the metrics of a process that ends at a Pushgateway. A text that holds everything replaces the group, so that
  * projects which are gone do not stay for ever; one that does not replaces only the metrics in it.
  */
-export async function pushMetrics(
-  url: string,
-  text: string,
-  { isWhole, signal }: { isWhole: boolean; signal: AbortSignal },
-): Promise<void> {
-  const { username, password } = new URL(url)
-  const address = new URL(pushAddress(url))
-  address.username = ''
-  address.password = ''
-  const login = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`).toString('base64')
-  await notifyOutside(address.href, {
-    method: isWhole ? 'PUT' : 'POST',
-    body: text,
-    headers: { 'content-type': TEXT, ...(username === '' ? {} : { authorization: `Basic ${login}` }) },
-    signal,
-  })
+export async function pushMetrics(url: string, text: string, isWhole: boolean, signal: AbortSignal): Promise<void> {
+  const headers = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }
+  await notifyOutside(pushAddress(url), { method: isWhole ? 'PUT' : 'POST', body: text, headers, signal })
 }
 
 /** For the textfile collector of node_exporter, which may read at any moment: the file is whole or the one before. */
@@ -88,35 +81,27 @@ export async function writeTextfile(path: string, text: string): Promise<void> {
   await rename(unfinished, path)
 }
 
-const LINEAGE_PATH = '/api/v1/lineage'
 // A file that is full becomes the one before, which retention.logs_days removes.
 const MOST_LINEAGE_BYTES = 5 * 1024 * 1024
 
-/** Where events are posted: the address as it is, or, of a host alone, the usual place. */
-function lineageAddress(url: string): string {
-  const address = new URL(url)
-  if (address.pathname === '/') address.pathname = LINEAGE_PATH
-  return address.href
-}
-
+/** Of a host alone, events are posted to the usual place. */
 export async function sendLineage(
   { url, api_key, file }: Config['lineage'],
   event: LineageEvent,
   signal: AbortSignal,
 ): Promise<void> {
-  const headers = api_key === undefined ? {} : { authorization: `Bearer ${api_key}` }
-  const sent = [
-    ...(url === undefined ? [] : [notifyOutside(lineageAddress(url), { json: event, headers, signal })]),
-    ...(file === undefined ? [] : [appendEvent(file, event)]),
-  ]
+  const sent: Promise<void>[] = []
+  if (url !== undefined) {
+    const headers = api_key === undefined ? {} : { authorization: `Bearer ${api_key}` }
+    const address = new URL(url).pathname === '/' ? below(url, '/api/v1/lineage') : url
+    sent.push(notifyOutside(address, { json: event, headers, signal }))
+  }
+  if (file !== undefined) sent.push(appendEvent(file, event))
   await Promise.all(sent)
 }
 
 async function appendEvent(file: string, event: LineageEvent): Promise<void> {
-  const size = await stat(file).then(
-    (found) => found.size,
-    () => 0,
-  )
-  if (size > MOST_LINEAGE_BYTES) await rename(file, `${file}.1`)
+  const found = await stat(file).catch(() => undefined)
+  if (found !== undefined && found.size > MOST_LINEAGE_BYTES) await rename(file, `${file}.1`)
   await appendFile(file, `${JSON.stringify(event)}\n`)
 }

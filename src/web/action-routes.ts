@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify'
 import * as z from 'zod'
 import { isDay } from '../core/day.ts'
-import { LockedError, messageOf, UsageError } from '../core/errors.ts'
+import { LockedError, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { clip, count } from '../core/text.ts'
 import { listQuarantine, rowsIn } from '../ledger/quarantine.ts'
 import { findRun } from '../ledger/runs.ts'
@@ -58,22 +58,19 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
     }
   })
 
-  action('backfill', ['from', 'to', 'project', 'stream', 'missing'], async (form) => {
+  action('backfill', ['from', 'to', 'project', 'stream', 'missing'], async ({ from = '', to = '', ...form }) => {
     const projects = form.project === undefined ? [] : [projectOf(view.projects, form.project)]
     const streams = form.stream === undefined ? [] : [form.stream]
-    return startBackfill(options, { ...rangeIn(form), streams, projects, missing: form.missing !== undefined })
+    return startBackfill(options, backfillIn({ from, to, streams, projects, missing: form.missing !== undefined }))
   })
 
-  action('accept', ['project', 'stream', 'from', 'to'], async (form) => {
+  action('accept', ['project', 'stream', 'from', 'to'], async ({ from = '', to = '', stream = '', ...form }) => {
     const project = projectOf(view.projects, form.project ?? '')
-    const { from, to } = rangeIn(form)
-    const stream = form.stream ?? ''
+    const accepted = backfillIn({ from, to, streams: [stream], projects: [project] })
     // Deletions are let through only for what somebody looked at: the days must still be held.
-    const held = { project_id: project, stream, from, to }
-    if (!(await view.read((warehouse) => isHeld(warehouse, held))))
+    if (!(await view.read((warehouse) => isHeld(warehouse, { project_id: project, stream, from, to }))))
       throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
-    const accepted = { from, to, streams: [stream], projects: [project] }
-    return startBackfill(options, { ...accepted, missing: false, acceptDeletes: true })
+    return startBackfill(options, { ...accepted, acceptDeletes: true })
   })
 
   action('retry', ['id', 'project', 'state'], async (form) => {
@@ -108,14 +105,6 @@ async function startBackfill({ backfill }: ActionOptions, request: BackfillReque
   return { notice: good('The backfill has begun.'), to: `/runs/${started.runId}` }
 }
 
-function rangeIn({ from, to }: Fields): { from: string; to: string } {
-  const day = (name: string, text: string | undefined) => {
-    if (text !== undefined && isDay(text) && text >= FIRST_DAY) return text
-    throw new UsageError(`${name}: got "${clip(text ?? '', 40)}"; allowed: a calendar date from ${FIRST_DAY}`)
-  }
-  return { from: day('from', from), to: day('to', to) }
-}
-
 function quarantineOf({ state, project }: Fields): string {
   return href('/quarantine', { project, state: state === 'dismissed' ? state : undefined })
 }
@@ -132,7 +121,7 @@ async function reasonOf(view: View, { id, project }: Fields) {
 
 const LAST_DAY = '2999-12-31'
 const day = z.string().refine((text) => isDay(text) && text >= FIRST_DAY && text <= LAST_DAY, {
-  error: `a calendar date, YYYY-MM-DD, from ${FIRST_DAY} to ${LAST_DAY}`,
+  error: ({ input }) => `got "${clip(String(input), 40)}"; allowed: a calendar date from ${FIRST_DAY} to ${LAST_DAY}`,
 })
 const backfillBody = z.strictObject({
   from: day,
@@ -142,6 +131,13 @@ const backfillBody = z.strictObject({
   missing: z.boolean().default(false),
 })
 
+function backfillIn(body: unknown): BackfillRequest {
+  const parsed = backfillBody.safeParse(body)
+  if (parsed.success) return parsed.data
+  const problems = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'body'}: ${message}`)
+  throw new UsageError(problems.join('; '))
+}
+
 type BackfillOptions = Pick<ServerOptions, 'view' | 'live' | 'backfill'> & { onRequest: Guards['bearer'] }
 
 /** The routes that start work or report on it. `onRequest` lets only those pass who have the token. */
@@ -150,21 +146,10 @@ export function backfillRoutes(app: FastifyInstance, options: BackfillOptions): 
   app.post('/api/backfills', { onRequest }, async (request, reply) => {
     if (!request.headers['content-type']?.startsWith('application/json'))
       return reply.code(415).send({ error: 'send the body as JSON, with the header Content-Type: application/json' })
-    if (!view.database.up) return reply.code(503).send({ error: 'the database cannot be reached' })
-    const parsed = backfillBody.safeParse(request.body)
-    if (!parsed.success) {
-      const problems = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'body'}: ${message}`)
-      return reply.code(400).send({ error: clip(problems.join('; ')) })
-    }
-    if (parsed.data.to < parsed.data.from) return reply.code(400).send({ error: 'to: must be from or later' })
-    try {
-      const started = await backfill(parsed.data)
-      if ('busy' in started) return reply.code(409).send({ error: started.busy })
-      return reply.code(202).header('location', `/api/runs/${started.runId}`).send({ run_id: started.runId })
-    } catch (error) {
-      if (error instanceof LockedError) return reply.code(409).send({ error: messageOf(error) })
-      throw error
-    }
+    if (!view.database.up) throw new TransientError('the database does not answer')
+    const started = await backfill(backfillIn(request.body))
+    if ('busy' in started) return reply.code(409).send({ error: started.busy })
+    return reply.code(202).header('location', `/api/runs/${started.runId}`).send({ run_id: started.runId })
   })
   app.get('/api/runs/:id', { onRequest }, async (request, reply) => {
     const { id } = request.params as { id: string }

@@ -18,10 +18,15 @@ import { statusPage } from './pages/status-page.ts'
 import { dayIn, oneOf, projectOf, rangeOf, readQuery } from './query.ts'
 import type { ServerOptions } from './server-options.ts'
 import type { Session } from './sign-in.ts'
-import { type CalendarData, type Notice, statusData, statusDocument, type Viewer } from './status-data.ts'
+import {
+  type CalendarData,
+  type Notice,
+  type PageData,
+  statusData,
+  statusDocument,
+  type Viewer,
+} from './status-data.ts'
 import type { LedgerState, View } from './view.ts'
-
-/* The pages about the sync itself, and the status as JSON. */
 
 export interface PageRoutesOptions extends ServerOptions {
   /** Undefined if nobody can sign in, null if this one did not. */
@@ -38,8 +43,7 @@ const MOST_RESTATEMENTS = 150
 const RESTATEMENT_DAYS = 30
 const HTML = 'text/html; charset=utf-8'
 
-type Write = (viewer: Viewer, notice: Notice | undefined) => Promise<string>
-
+/** The pages about the sync itself, and the status as JSON. */
 export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): void {
   const { view, version, maxStalenessMs } = options
   const { config } = view.services
@@ -47,20 +51,26 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   const allStreams = streams.map(({ name }) => name)
   const dayStreams = streams.flatMap(({ by, name }) => (by === 'day' ? [name] : []))
   const redacted = (page: string) => bodyOf(config.redactor.text(page))
+  const frameOf = (viewer: Viewer, notice?: Notice) => ({ version, viewer, notice, ledgerNow: view.ledgerNow() })
 
   /** Everyone who only reads gets the same page; people who signed in get one with forms of their session. */
-  const bodyFor = async (request: FastifyRequest, key: string, write: Write): Promise<Body> => {
+  const bodyFor = async (request: FastifyRequest, write: (frame: PageData) => Promise<string>): Promise<Body> => {
     const session = options.sessionOf(request)
     if (session == null) {
       const viewer = session === null ? { csrf: undefined } : undefined
-      return view.cache.get(key, TTL_MS, async () => redacted(await write(viewer, undefined)))
+      return view.cache.get(request.url, TTL_MS, async () => redacted(await write(frameOf(viewer))))
     }
     const { notice, csrf } = session
     session.notice = undefined
-    return redacted(await write({ csrf }, notice))
+    return redacted(await write(frameOf({ csrf }, notice)))
   }
-  const needsDatabase = () => {
+  const sendPage = async (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    write: (frame: PageData, state: LedgerState) => Promise<string>,
+  ) => {
     if (!view.database.up) throw new TransientError('the database does not answer')
+    return sendBody(request, reply, HTML, await bodyFor(request, async (frame) => write(frame, await view.state())))
   }
   const projectIn = (asked: string | undefined) => (asked === undefined ? undefined : projectOf(view.projects, asked))
 
@@ -91,23 +101,20 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
         year: await readYear(warehouse, project, dayStreams, yearRange),
         detail: day === undefined ? undefined : await readDay(warehouse, project, dayStreams, day),
       }))
-    const write = (state: LedgerState | undefined, known: CalendarData['known'], viewer?: Viewer, notice?: Notice) => {
+    const write = (frame: PageData, state: LedgerState | undefined, known: CalendarData['known']) => {
       const calendar = { ...dates, project: asked ?? worst(state), known }
       const self = href('/', { project: calendar.project, to: query.to, day, q: query.q })
-      const about = { version, viewer, notice, ledgerNow: view.ledgerNow(), self, search: query.q, calendar }
-      return statusPage(statusData(options, state, about))
+      return statusPage(statusData(options, state, { ...frame, self, search: query.q, calendar }))
     }
-    const key = `/ ${asked ?? ''} ${to} ${day ?? ''} ${query.q ?? ''}`
     const body = await orLastKnown(
       view,
       reply,
-      (state) => redacted(write(state, undefined)),
+      (state) => redacted(write(frameOf(undefined), state, undefined)),
       () =>
-        bodyFor(request, key, async (viewer, notice) => {
+        bodyFor(request, async (frame) => {
           const state = await view.state()
           const nothing = { days: [], year: [], detail: undefined }
-          const known = state.status === undefined ? nothing : await readDays(asked ?? worst(state))
-          return write(state, known, viewer, notice)
+          return write(frame, state, state.status === undefined ? nothing : await readDays(asked ?? worst(state)))
         }),
     )
     return sendBody(request, reply, HTML, body)
@@ -118,7 +125,7 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const write = (state: LedgerState | undefined) =>
       bodyOf(config.redactor.json(JSON.stringify(statusDocument(options, state, project))))
     const body = await orLastKnown(view, reply, write, () =>
-      view.cache.get(`/api/status ${project ?? ''}`, TTL_MS, async () => write(await view.state())),
+      view.cache.get(request.url, TTL_MS, async () => write(await view.state())),
     )
     return sendBody(request, reply, 'application/json; charset=utf-8', body)
   })
@@ -127,10 +134,8 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     readQuery(request.query, [])
     const { id } = request.params as { id: string }
     if (!/^\d{1,15}$/.test(id)) throw noSuchRun()
-    needsDatabase()
-    const body = await bodyFor(request, `/runs ${Number(id)}`, async (viewer, notice) => {
-      const state = await view.state()
-      if (state.status === undefined) throw noSuchRun()
+    return sendPage(request, reply, async (frame, { status, names }) => {
+      if (status === undefined) throw noSuchRun()
       const found = await view.read(async (warehouse) => {
         const run = await findRun(warehouse, Number(id))
         if (run === undefined) throw noSuchRun()
@@ -138,10 +143,8 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
         return { run, changes, neighbours: await neighboursOf(warehouse, run.run_id) }
       })
       const live = options.live.runs.find(({ runId }) => runId === found.run.run_id)
-      const times = { now: view.now(), ledgerNow: view.ledgerNow() }
-      return runPage({ version, viewer, notice, ...times, ...found, live, names: state.names })
+      return runPage({ ...frame, now: view.now(), ...found, live, names })
     })
-    return sendBody(request, reply, HTML, body)
   })
 
   app.get('/quarantine', async (request, reply) => {
@@ -149,23 +152,18 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const project = projectIn(query.project)
     const stream = streamIn(allStreams, query.stream)
     const state = oneOf('state', query.state, ['open', 'dismissed']) ?? 'open'
-    needsDatabase()
-    const key = `/quarantine ${project ?? ''} ${stream ?? ''} ${state}`
-    const body = await bodyFor(request, key, async (viewer, notice) => {
-      const known = await view.state()
+    return sendPage(request, reply, async (frame, known) => {
       const listOf = (one: string | undefined) => (one === undefined ? [] : [one])
       const filter = { projects: listOf(project), streams: listOf(stream), state, limit: MOST_REASONS + 1 }
-      const { groups, examples } = await view.read(async (warehouse) => {
-        if (known.status === undefined) return { groups: [], examples: [] }
-        const groups = await groupQuarantine(warehouse, filter)
+      const found = await view.read(async (warehouse) => {
+        const groups = known.status === undefined ? [] : await groupQuarantine(warehouse, filter)
         const ids = groups.map(({ example_id }) => example_id)
         return { groups, examples: ids.length === 0 ? [] : await listQuarantine(warehouse, { ids, state: 'all' }) }
       })
-      const found = { groups: groups.slice(0, MOST_REASONS), examples, isCut: groups.length > MOST_REASONS }
+      const [groups, isCut] = [found.groups.slice(0, MOST_REASONS), found.groups.length > MOST_REASONS]
       const filters = { state, project, stream, projects: view.names(known), streams: allStreams }
-      return quarantinePage({ version, viewer, notice, ledgerNow: view.ledgerNow(), ...found, ...filters })
+      return quarantinePage({ ...frame, ...filters, groups, examples: found.examples, isCut })
     })
-    return sendBody(request, reply, HTML, body)
   })
 
   app.get('/restatements', async (request, reply) => {
@@ -176,17 +174,12 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
     const today = dayOf(view.ledgerNow())
     const to = dayIn('to', query.to, today) ?? today
     const range = rangeOf({ from: query.from ?? addDays(to, 1 - RESTATEMENT_DAYS), to }, today, today)
-    needsDatabase()
-    const key = `/restatements ${project ?? ''} ${stream ?? ''} ${range.from} ${range.to}`
-    const body = await bodyFor(request, key, async (viewer) => {
-      const known = await view.state()
+    return sendPage(request, reply, async (frame, known) => {
       const filter = { ...range, project, stream, most: MOST_RESTATEMENTS }
       const report = known.status && (await view.read((warehouse) => readRestatements(warehouse, filter)))
       const filters = { range, project, stream, projects: view.names(known), streams: dayStreams }
-      const lookback = known.status?.lookback
-      return restatementsPage({ version, viewer, ledgerNow: view.ledgerNow(), ...filters, report, lookback })
+      return restatementsPage({ ...frame, ...filters, report, lookback: known.status?.lookback })
     })
-    return sendBody(request, reply, HTML, body)
   })
 }
 

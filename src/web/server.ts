@@ -6,7 +6,7 @@ import cookie from '@fastify/cookie'
 import formBody from '@fastify/formbody'
 import rateLimit from '@fastify/rate-limit'
 import { type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
-import { messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
+import { LockedError, messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
 import { packageFile } from '../core/package-files.ts'
 import { clip } from '../core/text.ts'
 import { actionRoutes, backfillRoutes } from './action-routes.ts'
@@ -163,6 +163,7 @@ function answerError(version: string, error: HttpError, request: FastifyRequest,
 /** The status, a sentence, and after how many seconds to try again. */
 function explain(error: HttpError): [number, string, number?] {
   if (error instanceof UsageError) return [400, clip(messageOf(error))]
+  if (error instanceof LockedError) return [409, clip(messageOf(error))]
   if (error instanceof OverloadedError) return [503, 'too many readers at once; try again in a moment', 2]
   if (error instanceof TimeLimitError) return [503, `${messageOf(error)}; try a shorter range, or a little later`, 30]
   if (error instanceof TransientError) return [503, 'the database cannot be reached; the log says why', 5]
