@@ -1,5 +1,5 @@
 import type { Clock } from '../core/day.ts'
-import type { Observer, Step } from '../sync/run/task.ts'
+import type { Observer } from '../sync/run/task.ts'
 
 export interface LiveRun {
   runId: number
@@ -12,11 +12,6 @@ export interface LiveRun {
   stream: string
 }
 
-export interface WatchedRun {
-  observer: Observer
-  end(): void
-}
-
 /** Follows the runs of this process, for pages and metrics. With a shared queue a backfill may go on beside a sync. */
 export class Live {
   readonly runs: LiveRun[] = []
@@ -27,7 +22,7 @@ export class Live {
   ) {}
 
   /** `started` is called once it is known which run it is. */
-  watch(started?: (runId: number) => void): WatchedRun {
+  watch(started?: (runId: number) => void): { observer: Observer; end: () => void } {
     let run: LiveRun | undefined
     const end = () => {
       if (run !== undefined && this.runs.includes(run)) this.runs.splice(this.runs.indexOf(run), 1)
@@ -42,7 +37,7 @@ export class Live {
       planned: ({ days, lists }) => {
         if (run !== undefined) run.total = days + lists
       },
-      advanced: (step: Step) => {
+      advanced: (step) => {
         this.other.advanced?.(step)
         if (run === undefined) return
         run.done += Math.max(1, step.days)

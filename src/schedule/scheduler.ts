@@ -10,16 +10,11 @@ export interface Duty {
   work: () => Promise<void>
 }
 
-export interface SchedulerOptions {
+interface SchedulerOptions {
   clock: Clock
   log: Log
   jitterMs: number
   random?: () => number
-}
-
-export interface Activity {
-  name: string
-  startedAt: Date
 }
 
 const TICK_MS = 1000
@@ -35,7 +30,7 @@ export class Scheduler {
   private timer: NodeJS.Timeout | undefined
   private stopped = new AbortController()
   private done: Promise<void> = Promise.resolve()
-  activity: Activity | undefined
+  activity: { name: string; startedAt: Date } | undefined
 
   constructor(
     private readonly duties: readonly Duty[],
@@ -77,8 +72,7 @@ export class Scheduler {
   }
 
   trigger(name: string): void {
-    const duty = this.duties.find((candidate) => candidate.name === name)
-    if (duty !== undefined) this.request(duty, 0)
+    for (const duty of this.duties) if (duty.name === name) this.request(duty, 0)
   }
 
   /** Starts other work; false if something is in progress. */
@@ -95,20 +89,16 @@ export class Scheduler {
     await this.done
   }
 
-  private request(duty: Duty, delayMs = this.jitter()): void {
+  private request(duty: Duty, delayMs = (this.options.random ?? Math.random)() * this.options.jitterMs): void {
     if (this.stopped.signal.aborted) return
     if (this.activity?.name === duty.name) {
-      this.options.log.warn(
-        { duty: duty.name, since: this.activity.startedAt },
-        'still running, so this time is skipped',
-      )
-      return
+      const { startedAt: since } = this.activity
+      this.options.log.warn({ duty: duty.name, since }, 'still running, so this time is skipped')
+    } else if (this.activity === undefined) {
+      this.done = this.run(duty.name, duty.work, delayMs)
+    } else if (!this.waiting.includes(duty)) {
+      this.waiting.push(duty)
     }
-    if (this.activity !== undefined) {
-      if (!this.waiting.includes(duty)) this.waiting.push(duty)
-      return
-    }
-    this.done = this.run(duty.name, duty.work, delayMs)
   }
 
   private async run(name: string, work: () => Promise<void>, delayMs: number): Promise<void> {
@@ -123,9 +113,5 @@ export class Scheduler {
     }
     const next = this.waiting.shift()
     if (next !== undefined && !this.stopped.signal.aborted) await this.run(next.name, next.work, 0)
-  }
-
-  private jitter(): number {
-    return Math.floor((this.options.random ?? Math.random)() * this.options.jitterMs)
   }
 }

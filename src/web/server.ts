@@ -30,7 +30,7 @@ const SECURITY = {
   'cross-origin-opener-policy': 'same-origin',
   'cache-control': 'no-store',
 }
-const PAGES = ['/', '/insights', '/quarantine', '/restatements'] as const
+const PAGES = ['/insights', '/quarantine', '/restatements'] as const
 const HTML = 'text/html; charset=utf-8'
 const TYPES: Record<string, string> = { '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
 
@@ -153,9 +153,7 @@ function answerError(version: string, error: HttpError, request: FastifyRequest,
   reply.code(status)
   if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter))
   const path = request.url.split('?')[0]!
-  const page = PAGES.find((name) =>
-    name === '/' ? path === '/' || /^\/(runs|actions|sign-)/.test(path) : path.startsWith(name),
-  )
+  const page = /^\/($|runs|actions|sign-)/.test(path) ? '/' : PAGES.find((name) => path.startsWith(name))
   if (page !== undefined) return reply.type(HTML).send(errorPage(version, text, page))
   return reply.type('application/json; charset=utf-8').send({ error: text })
 }

@@ -59,18 +59,14 @@ export class Sessions {
   }
 }
 
-export interface SignInOptions {
-  token: string
-  sessions: Sessions
-  version: string
-  log: Log
-}
-
 /** Hooks for routes that need the token: in a header, or in a form of a session. */
 export type Guards = Record<'bearer' | 'form', (request: FastifyRequest, reply: FastifyReply) => Promise<void>>
 
 /** Signing in and out with the token. The scope must have the plugins for forms, cookies and rate limits. */
-export function signInRoutes(app: FastifyInstance, { token, sessions, version, log }: SignInOptions): Guards {
+export function signInRoutes(
+  app: FastifyInstance,
+  { token, sessions, version, log }: { token: string; sessions: Sessions; version: string; log: Log },
+): Guards {
   const limit = app.createRateLimit()
   /** Counts a wrong token, and gives the seconds to wait after too many. */
   const countFailure = async (request: FastifyRequest) => {

@@ -119,26 +119,20 @@ function lists(state: LedgerState | undefined, project: string | undefined): obj
   const { status } = state
   const mine = <T extends { project_id: string }>(list: readonly T[]) =>
     project === undefined ? list : list.filter(({ project_id }) => project_id === project)
-  const [streams, held, quarantine] = [mine(status.streams), mine(status.held), mine(status.quarantine)]
-  const drift = mine(status.drift)
+  const { streams, held, unreconciled, quarantine, drift, totals, lookback, runs } = status
+  const found = { streams: mine(streams), held: mine(held), quarantine: mine(quarantine), drift: mine(drift) }
   // It is not known how many entries of a list that was cut are one project's.
-  const whole = (list: readonly unknown[], all: readonly unknown[], total: number) =>
-    all.length === total ? list.length : null
-  const totals = {
-    streams: streams.length,
-    held: whole(held, status.held, status.totals.held),
-    quarantine: quarantine.length,
-    drift: whole(drift, status.drift, status.totals.drift),
-  }
+  const total = (name: keyof typeof found) => (status[name].length === totals[name] ? found[name].length : null)
+  const own = { streams: total('streams'), held: total('held'), quarantine: total('quarantine'), drift: total('drift') }
   return {
-    streams: streams.slice(0, MOST_STREAMS),
-    held: held.slice(0, MOST_TROUBLES),
-    unreconciled: mine(status.unreconciled).slice(0, MOST_TROUBLES),
-    quarantine: quarantine.slice(0, MOST_TROUBLES).map((row) => ({ ...row, example: clip(row.example) })),
-    drift: drift.slice(0, MOST_TROUBLES),
-    totals: project === undefined ? status.totals : totals,
-    lookback: status.lookback,
-    runs: status.runs.map(shortRun),
+    streams: found.streams.slice(0, MOST_STREAMS),
+    held: found.held.slice(0, MOST_TROUBLES),
+    unreconciled: mine(unreconciled).slice(0, MOST_TROUBLES),
+    quarantine: found.quarantine.slice(0, MOST_TROUBLES).map((row) => ({ ...row, example: clip(row.example) })),
+    drift: found.drift.slice(0, MOST_TROUBLES),
+    totals: project === undefined ? totals : own,
+    lookback,
+    runs: runs.map(shortRun),
   }
 }
 
