@@ -25,8 +25,8 @@ import { projectList, streamTables } from './projects.ts'
 import { outcomeBadge, runCard, running, runsTable } from './runs.ts'
 
 /**
- * The state of everything. Parts carry a name (`data-part`): the script asks for the page again and puts in those that
- * differ. Without it the page is the same, but does not refresh.
+ * The state of everything. The script asks for the page again and changes what differs, except in a part (`data-part`)
+ * that somebody is using. Without it the page is the same, but does not refresh.
  */
 export function statusPage(page: StatusData): string {
   const { status, now, ledgerNow, viewer } = page
