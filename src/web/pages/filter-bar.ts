@@ -15,13 +15,13 @@ const STEPS: Choice[] = [
 export function filterBar(projects: { id: string; name: string }[], filters: Filters, { brands, own }: Found): Html {
   const { path, subject, project, period, range, grain, comparison } = filters
   const choose = (label: string, name: string, choices: readonly Choice[], chosen: string | undefined, kind = '') =>
-    html`<label${kind !== '' && html` class="${kind}"`}>${label} <select name="${name}">${choices.map(([value, text]) => option(value, text, chosen))}</select></label>`
+    html`<label class="field ${kind}">${label} <select name="${name}">${choices.map(([value, text]) => option(value, text, chosen))}</select></label>`
   const owns = brands.flatMap(({ id, name, isOwn }): Choice[] => (isOwn ? [[id, name]] : []))
   const periods = Object.entries(PERIODS).map(([value, { name }]): Choice => [value, name])
-  const dates = html`<label>From <input type="date" name="from" value="${range.from}" required></label><label>To <input type="date" name="to" value="${range.to}" required></label>`
+  const dates = html`<label class="field">From <input type="date" name="from" value="${range.from}" required></label><label class="field">To <input type="date" name="to" value="${range.to}" required></label>`
   const isChosenHere = path === '/insights' && projects.length > 1
   const names = projects.map(({ id, name }): Choice => [id, name])
-  return html`<form method="get" action="${path}" class="choose filters" aria-label="Filters">${hiddenFields(subject as Record<string, string>)}
+  return html`<form method="get" action="${path}" class="row filters" aria-label="Filters">${hiddenFields(subject as Record<string, string>)}
 ${isChosenHere ? choose('Project', 'project', names, project, 'wide') : hiddenFields({ project })}
 ${owns.length > 1 && choose('Brand', 'brand', owns, own?.id)}
 ${choose('Period', 'period', [...periods, ['dates', 'From and to …']], period ?? 'dates')}
