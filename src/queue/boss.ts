@@ -56,8 +56,13 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
     } catch (error) {
       // What was begun has timers of its own, which would keep the process alive.
       await close().catch(() => {})
-      if (codeOf(error) === PRIVILEGE) throw lacksPrivilege(warehouse, error)
-      throw error
+      if (codeOf(error) !== PRIVILEGE) throw error
+      throw new UsageError(
+        `the database role may not set up the queue (${messageOf(error)}). pg-boss makes its own schema ${queueSchema(warehouse)}: ` +
+          'run "visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one ' +
+          'for that; docs/how-to/workers.md lists the grants',
+        { cause: error },
+      )
     }
   })
 }
@@ -71,16 +76,6 @@ async function createBoss(warehouse: Warehouse, db: PgBoss.Db): Promise<PgBoss> 
     supervise: true,
     maintenanceIntervalSeconds: MAINTENANCE_SECONDS,
   })
-}
-
-function lacksPrivilege(warehouse: Warehouse, cause: unknown): UsageError {
-  const schema = queueSchema(warehouse)
-  return new UsageError(
-    `the database role may not set up the queue (${messageOf(cause)}). pg-boss makes its own schema ${schema}: run ` +
-      '"visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one for ' +
-      'that; docs/how-to/workers.md lists the grants',
-    { cause },
-  )
 }
 
 /** Lets pg-boss work inside a transaction of ours. */
@@ -111,13 +106,13 @@ const OLD_QUEUES = ['windows', 'dead_windows']
 export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
   const { ops } = warehouse
   const [workers, windows, queues, clock] = await Promise.all([
-    ops.selectFrom('workers').select('queue').distinct().execute(),
+    ops.selectFrom('workers').select('queue').execute(),
     ops.selectFrom('run_windows').select('queue').distinct().execute(),
     api.getQueues(),
     warehouse.pool.query<{ now: Date }>('select now() as now'),
   ])
   const unusedSince = clock.rows[0]!.now.getTime() - UNUSED_MS
-  const used = new Set([name, ...workers.map(({ queue }) => queue), ...windows.map(({ queue }) => queue)])
+  const used = new Set([name, ...[...workers, ...windows].map(({ queue }) => queue)])
   for (const { name: other, updatedOn } of queues) {
     const isOurs = other.startsWith('windows_') || OLD_QUEUES.includes(other)
     if (!isOurs || used.has(other) || updatedOn.getTime() > unusedSince) continue

@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { Range } from '../core/day.ts'
+import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasQueue } from './boss.ts'
@@ -35,44 +34,30 @@ export async function saveDeadWindows(
   )
 }
 
-/** True for a dead window of which a day, or the list, was not read since. Any run may have read it, also one without a queue. */
-function isUnread(opsSchema: string) {
-  return sql<boolean>`exists (
+/** SQL that is true for a dead window `d` of which a day, or the list, was not read since. Any run may have read it, also one without a queue. */
+function isUnread({ opsSchema }: Warehouse): string {
+  return `exists (
     select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day
     where not exists (
-      select from ${sql.id(opsSchema, 'coverage')} c
+      select from ${quote(opsSchema, 'coverage')} c
       where c.project_id = d.project_id and c.stream = d.stream and c.read_at > d.failed_at
         and (d.from_date is null or c.date = day::date)))`
 }
 
-export async function pruneDeadWindows({ ops, opsSchema }: Warehouse): Promise<void> {
-  await ops
-    .deleteFrom('dead_windows as d')
-    .where((eb) => eb.not(isUnread(opsSchema)))
-    .execute()
+export async function pruneDeadWindows(warehouse: Warehouse): Promise<void> {
+  const table = quote(warehouse.opsSchema, 'dead_windows')
+  await warehouse.pool.query(`delete from ${table} d where not ${isUnread(warehouse)}`)
 }
 
 /** The latest word on each window that is still to be read. */
-async function readDeadWindows({ ops, opsSchema }: Warehouse): Promise<DeadWindow[]> {
-  const rows = await ops
-    .selectFrom('dead_windows as d')
-    .distinctOn(['project_id', 'stream', 'from_date', 'to_date'])
-    .selectAll()
-    .where(isUnread(opsSchema))
-    .orderBy('project_id')
-    .orderBy('stream')
-    .orderBy('from_date')
-    .orderBy('to_date')
-    .orderBy('dead_id', 'desc')
-    .execute()
-  return rows.map(({ dead_id, project_id, stream, from_date, to_date, reason, failed_at }) => ({
-    id: dead_id,
-    project: project_id,
-    stream,
-    range: from_date === null ? undefined : { from: from_date, to: to_date! },
-    reason,
-    since: failed_at,
-  }))
+async function readDeadWindows(warehouse: Warehouse): Promise<DeadWindow[]> {
+  const { rows } = await warehouse.pool.query<Omit<DeadWindow, 'range'> & { from: Day | null; to: Day }>(
+    `select distinct on (project_id, stream, from_date, to_date) dead_id as id, project_id as project, stream,
+       from_date as from, to_date as to, reason, failed_at as since
+     from ${quote(warehouse.opsSchema, 'dead_windows')} d where ${isUnread(warehouse)}
+     order by project_id, stream, from_date, to_date, dead_id desc`,
+  )
+  return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
 }
 
 /** The shared queue at a glance. */

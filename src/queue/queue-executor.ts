@@ -4,14 +4,14 @@ import { monotonic, sleep, waitAtMost } from '../core/waiting.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
 import { applyResult, type Executor, performHere } from '../sync/run/execute.ts'
 import type { Run } from '../sync/run/run.ts'
-import { countRequest, failRemaining, type Task, TaskRotation, type WorkItem } from '../sync/run/task.ts'
+import { countRequest, failRemaining, putBack, type Task, TaskRotation, type WorkItem } from '../sync/run/task.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { openQueue, pruneQueues, type Queue } from './boss.ts'
-import { pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
-import { byStream, ItemResults, QueuedItems, whileLeased } from './queued-items.ts'
+import { type NewDeadWindow, pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
+import { QueuedItems, whileLeased } from './queued-items.ts'
 import { dropWindowsOfEndedRuns } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
-import type { WindowResult } from './window-result.ts'
+import { NO_COST, type WindowResult } from './window-result.ts'
 import { forgetWorkers, liveWorkers, REAP_MS, reapWindows } from './workers.ts'
 
 /** Does the work of runs through a queue, which is opened with the first of them. */
@@ -48,7 +48,7 @@ const HELP_MS = 5000
 // If no result came for so long, it checks that its windows are still in the queue.
 const SILENCE_MS = 10_000
 const LEAVING_MS = 6000
-const NO_COST = { seconds: 0, statuses: {} }
+const MOST_SUPERSEDED_READS = 5
 
 /**
  * Who does the work items of a run:
@@ -61,10 +61,14 @@ type Mode = 'alone' | 'shared' | 'helping'
 /** Has the work items of one run done by workers of the queue, and by this process if they make no progress. */
 class QueueExecutor {
   private readonly rotation: TaskRotation
-  private readonly results: ItemResults
   private readonly queued: QueuedItems
   private readonly budgets: BudgetWatch
-  /** Items that this process does. */
+  /** Items that a worker returned, for this process to do. */
+  private readonly returned: WorkItem[] = []
+  private readonly deadWindows: NewDeadWindow[] = []
+  /** How often each item was read while a newer read of its days was loaded. */
+  private readonly supersededReads = new Map<string, number>()
+  /** Items that this process does now. */
   private readonly here = new Set<Promise<void>>()
   /** Projects whose windows were taken out of the queue, because they cannot be read. */
   private readonly withdrawn = new Set<string>()
@@ -80,7 +84,6 @@ class QueueExecutor {
     private readonly queue: Queue,
   ) {
     this.rotation = new TaskRotation(byStream(tasks))
-    this.results = new ItemResults(run, this.rotation)
     this.queued = new QueuedItems(run, queue)
     this.budgets = new BudgetWatch(run, new Set(tasks.map(({ project }) => project.id)).size > 1)
   }
@@ -93,7 +96,7 @@ class QueueExecutor {
       await patiently(() => dropWindowsOfEndedRuns(this.queue))
       await this.executeAll()
       if (signal.aborted) return
-      await patiently(() => saveDeadWindows(warehouse, this.results.deadWindows))
+      await patiently(() => saveDeadWindows(warehouse, this.deadWindows))
       await patiently(() => pruneDeadWindows(warehouse))
       await patiently(() => forgetWorkers(warehouse))
       await patiently(() => pruneQueues(this.queue, log))
@@ -124,20 +127,45 @@ class QueueExecutor {
 
   private async collectResults(): Promise<number> {
     const before = this.queued.size
-    const taken = await this.queued.collectResults((item, result) => this.applyOfWorker(item, result))
+    const taken = await this.queued.collectResults((item, windowResult) => {
+      this.apply(item, windowResult)
+      const { kind } = windowResult.result
+      if (kind !== 'deferred' && kind !== 'returned') this.progressAt = monotonic()
+    })
     if (taken * 2 > before) this.perSlot = Math.min(MOST_PER_SLOT, this.perSlot * 2)
     return taken
   }
 
-  private applyOfWorker(item: WorkItem, windowResult: WindowResult): void {
-    const { result, cost } = windowResult
-    const { report, shared } = item.task
-    const counted = { report, observer: shared.observer }
+  /** Applies the result of a worker, or of this process, whose requests are counted already. */
+  private apply(item: WorkItem, { result, cost }: WindowResult): void {
+    const { task, range } = item
+    const { runId, log } = this.run
+    const project = task.project.id
+    const counted = { report: task.report, observer: task.shared.observer }
     for (const [status, times] of Object.entries(cost.statuses)) {
       for (let time = 0; time < times; time++) countRequest(counted, status === 'none' ? undefined : Number(status))
     }
-    this.results.apply(item, windowResult)
-    if (result.kind !== 'deferred' && result.kind !== 'returned') this.progressAt = monotonic()
+    if (result.kind === 'deferred') {
+      this.rotation.pause(project, result.waitMs)
+      return putBack(item)
+    }
+    if (result.kind === 'returned') {
+      log.warn({ project, reason: result.reason }, 'a worker could not read it; this process tries')
+      this.returned.push(item)
+      return
+    }
+    if (result.kind === 'failed' && result.code === 'superseded' && this.mayReadAgain(item)) return putBack(item)
+    if (result.kind === 'failed' && result.code !== 'interrupted')
+      this.deadWindows.push({ runId, project, stream: task.stream.name, range, reason: result.reason })
+    applyResult(item, result, cost.seconds)
+  }
+
+  /** Another run loaded the same days meanwhile: they are read again, a few times at most. */
+  private mayReadAgain({ task, range }: WorkItem): boolean {
+    const name = JSON.stringify([task.project.id, task.stream.name, range])
+    const times = (this.supersededReads.get(name) ?? 0) + 1
+    this.supersededReads.set(name, times)
+    return times <= MOST_SUPERSEDED_READS
   }
 
   /** Now and then: counts workers, releases windows of dead ones, and looks for windows that vanished. */
@@ -190,7 +218,7 @@ class QueueExecutor {
   /** Begins items in this process: those returned by workers, and others if no worker makes progress. */
   private async help(): Promise<number> {
     const free = this.run.config.source.concurrency - this.here.size
-    const items = this.results.returned.splice(0, free)
+    const items = this.returned.splice(0, free)
     if (this.mode !== 'shared') {
       items.push(...this.nextItems(free - items.length))
       if (items.length < free && this.queued.size > 0)
@@ -213,9 +241,9 @@ class QueueExecutor {
   private begin(item: WorkItem): void {
     const perform = async () => {
       const waitMs = await this.budgets.spentForMs(item.task.project).catch(() => 0)
-      if (waitMs > 0) return this.results.apply(item, { result: { kind: 'deferred', waitMs }, cost: NO_COST })
+      if (waitMs > 0) return this.apply(item, { result: { kind: 'deferred', waitMs }, cost: NO_COST })
       const { result, seconds } = await performHere(item)
-      this.results.apply(item, { result, cost: { seconds, statuses: {} } })
+      this.apply(item, { result, cost: { ...NO_COST, seconds } })
     }
     const work: Promise<void> = perform().finally(() => this.here.delete(work))
     this.here.add(work)
@@ -224,12 +252,20 @@ class QueueExecutor {
   /** Reports what has no result as not read, and takes it out of the queue. */
   private async leave(): Promise<void> {
     await Promise.all(this.here)
-    const { items, dropped } = this.queued.drop(LEAVING_MS)
-    for (const { task, range } of [...items, ...this.results.returned]) failRemaining(task, [range])
+    const items = this.queued.clear()
+    for (const { task, range } of [...items, ...this.returned]) failRemaining(task, [range])
+    if (items.length === 0) return
+    const { runId, log } = this.run
     // If the database is away, the next run takes them out.
-    const drop = dropped.catch((error: unknown) =>
-      this.run.log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
+    const drop = dropWindowsOfEndedRuns(this.queue, { andOf: runId, patienceMs: LEAVING_MS }).catch((error: unknown) =>
+      log.warn({ reason: messageOf(error) }, 'windows may still be in the queue; workers will not do them'),
     )
     await waitAtMost(LEAVING_MS, drop)
   }
+}
+
+/** Stream after stream, each of all projects: workers that take windows in this order seldom share a project. */
+function byStream(tasks: readonly Task[]): Task[] {
+  const names = new Set(tasks.map(({ stream }) => stream.name))
+  return [...names].flatMap((name) => tasks.filter(({ stream }) => stream.name === name))
 }

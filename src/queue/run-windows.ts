@@ -1,13 +1,12 @@
-import { type ExpressionBuilder, type RawBuilder, sql } from 'kysely'
+import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Run } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
-import type { WindowCost, WindowResult } from './window-result.ts'
+import { NO_COST, type WindowCost, type WindowResult } from './window-result.ts'
 
 /*
  * The windows of runs in the queue. A window is `queued` until a worker takes it, `taken` while it works at it, and `done`
@@ -42,9 +41,7 @@ const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
 const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
 
 /** A list as one value, however long it is. */
-function anyOf(ids: readonly string[]): RawBuilder<string> {
-  return sql<string>`any(${ids}::uuid[])`
-}
+const anyOf = (ids: readonly string[]) => sql<string>`any(${ids}::uuid[])`
 
 /** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
@@ -90,15 +87,11 @@ export async function takeWindows(
          w.request as settings, w.failures, w.result->'cost' as spent`,
       [ids, workerId, stallAfterMs / 1000],
     )
-    const taken = new Set(rows.map(({ id }) => id))
-    const unwanted = ids.filter((id) => !taken.has(id))
+    const unwanted = ids.filter((id) => !rows.some((row) => row.id === id))
     if (unwanted.length > 0) {
       await api.deleteJob(name, unwanted, within(tx))
-      await tx.ops
-        .deleteFrom('run_windows')
-        .where('window_id', '=', anyOf(unwanted))
-        .where('state', '<>', 'done')
-        .execute()
+      const left = tx.ops.deleteFrom('run_windows').where('window_id', '=', anyOf(unwanted))
+      await left.where('state', '<>', 'done').execute()
     }
     return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
   })
@@ -125,28 +118,25 @@ export async function publishResult(
   result: WindowResult,
 ): Promise<void> {
   await api.deleteJob(name, id, within(tx))
-  if (acceptDeletes && !(await hasLiveRun(tx, warehouse, id)))
-    throw new RunOverError('the run that asked for this window is over')
+  if (acceptDeletes) {
+    const live = await tx.client.query(
+      `select from ${table(warehouse)} w join ${runsOf(warehouse)} r on r.run_id = w.run_id
+       where w.window_id = $1 and r.outcome is null and r.lease_expires_at > clock_timestamp()`,
+      [id],
+    )
+    if (live.rowCount === 0) throw new RunOverError('the run that asked for this window is over')
+  }
   await tx.client.query(
     `update ${table(warehouse)} set state = 'done', result = $2, worker_id = null where window_id = $1 and state <> 'done'`,
     [id, tx.redactor.json(JSON.stringify(result))],
   )
 }
 
-async function hasLiveRun({ client }: Transaction, warehouse: Warehouse, windowId: string): Promise<boolean> {
-  const { rows } = await client.query(
-    `select from ${table(warehouse)} w join ${runsOf(warehouse)} r on r.run_id = w.run_id
-     where w.window_id = $1 and r.outcome is null and r.lease_expires_at > clock_timestamp()`,
-    [windowId],
-  )
-  return rows.length > 0
-}
-
 /** What releasing a window counts as. */
 export interface Release {
   workerId: string
-  /** An attempt that failed though its worker was well. */
-  failure?: { spent: WindowCost }
+  /** An attempt that failed though its worker was well, and what all attempts cost. */
+  spent?: WindowCost
   /** An attempt whose worker vanished, got nowhere or failed in a way that was not foreseen. */
   isLoss?: boolean
 }
@@ -164,36 +154,28 @@ export async function releaseWindow(
   release: Release,
 ): Promise<'released' | 'given-up' | 'run-over' | 'not-mine'> {
   const { api, warehouse } = queue
-  const { workerId, failure, isLoss } = release
+  const { workerId, spent, isLoss } = release
+  const isMine = `window_id = $1 and state = 'taken' and worker_id = $2`
   const work = async (tx: Transaction) => {
-    const isMine = (eb: ExpressionBuilder<OpsTables, 'run_windows'>) =>
-      eb.and({ window_id: id, state: 'taken', worker_id: workerId })
-    const columns = ['queue', 'losses', 'priority', 'request'] as const
-    const found = await tx.ops.selectFrom('run_windows').select(columns).where(isMine).executeTakeFirst()
+    const { rows } = await tx.client.query<{ name: string; losses: number; priority: number; request: RunSettings }>(
+      `select queue as name, losses, priority, request from ${table(warehouse)} where ${isMine}`,
+      [id, workerId],
+    )
+    const [found] = rows
     if (found === undefined) return 'not-mine'
-    const { queue: name, losses, priority, request } = found
+    const { name, losses, priority, request } = found
     if (isLoss && losses + 1 >= MOST_LOSSES) {
-      const { acceptDeletes } = request as RunSettings
-      await publishResult(tx, { ...queue, name }, { id, acceptDeletes }, WORKERS_DIED)
+      await publishResult(tx, { ...queue, name }, { id, ...request }, WORKERS_DIED)
       return 'given-up'
     }
     await api.deleteJob(name, id, within(tx))
-    const { numUpdatedRows } = await tx.ops
-      .updateTable('run_windows')
-      .set((eb) => ({
-        state: 'queued',
-        worker_id: null,
-        taken_at: null,
-        progress_at: null,
-        stalls_at: null,
-        failures: eb('failures', '+', failure === undefined ? 0 : 1),
-        losses: eb('losses', '+', isLoss ? 1 : 0),
-        ...(failure === undefined ? {} : { result: JSON.stringify({ cost: failure.spent }) }),
-      }))
-      .where(isMine)
-      .executeTakeFirstOrThrow()
+    const { rowCount } = await tx.client.query(
+      `update ${table(warehouse)} set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
+         failures = failures + $3, losses = losses + $4, result = coalesce($5::jsonb, result) where ${isMine}`,
+      [id, workerId, spent ? 1 : 0, isLoss ? 1 : 0, spent && JSON.stringify({ cost: spent })],
+    )
     // Taken over between the two: the job of the other one stays.
-    if (numUpdatedRows === 0n) throw new TakenOverError('another worker has this window')
+    if (rowCount === 0) throw new TakenOverError('another worker has this window')
     await api.insert([{ id, name, priority }], within(tx))
     return 'released'
   }
@@ -211,26 +193,22 @@ const WORKERS_DIED: WindowResult = {
     code: 'worker-died',
     reason: `its workers vanished or made no progress ${MOST_LOSSES} times`,
   },
-  cost: { seconds: 0, statuses: {} },
+  cost: NO_COST,
 }
 
 class TakenOverError extends Error {}
 
-export interface DoneWindow {
-  id: string
-  result: WindowResult
-}
-
 /** Results that wait for a run. They stay until they are deleted, so that none is lost with a connection. */
-export async function readResults({ ops }: Warehouse, runId: number, most: number): Promise<DoneWindow[]> {
-  const rows = await ops
-    .selectFrom('run_windows')
-    .select(['window_id', 'result'])
-    .where('run_id', '=', runId)
-    .where('state', '=', 'done')
-    .limit(most)
-    .execute()
-  return rows.map(({ window_id, result }) => ({ id: window_id, result: result as WindowResult }))
+export async function readResults(
+  warehouse: Warehouse,
+  runId: number,
+  most: number,
+): Promise<{ id: string; result: WindowResult }[]> {
+  const { rows } = await warehouse.pool.query<{ id: string; result: WindowResult }>(
+    `select window_id as id, result from ${table(warehouse)} where run_id = $1 and state = 'done' limit $2`,
+    [runId, most],
+  )
+  return rows
 }
 
 export async function deleteResults({ ops }: Warehouse, ids: readonly string[]): Promise<void> {
@@ -250,28 +228,22 @@ export async function missingWindows(warehouse: Warehouse, ids: readonly string[
 export async function withdrawWindows(
   { api, name, warehouse }: Queue,
   runId: number,
-  { most = 1000, project }: { most?: number; project?: string } = {},
+  { most = 1000, project }: { most?: number; project?: string | undefined } = {},
 ): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
-    const found = await tx.ops
-      .selectFrom('run_windows')
-      .select('window_id')
-      .where('run_id', '=', runId)
-      .where('state', '=', 'queued')
-      .$if(project !== undefined, (query) => query.where('project_id', '=', project!))
-      .orderBy('priority', 'desc')
-      .limit(most)
-      .execute()
-    if (found.length === 0) return []
-    const ids = found.map(({ window_id }) => window_id)
+    const found = await tx.client.query<{ window_id: string }>(
+      `select window_id from ${table(warehouse)} where run_id = $1 and state = 'queued' and ($2::text is null or project_id = $2)
+       order by priority desc limit $3`,
+      [runId, project, most],
+    )
+    const ids = found.rows.map(({ window_id }) => window_id)
+    if (ids.length === 0) return []
     await api.deleteJob(name, ids, within(tx))
-    const withdrawn = await tx.ops
-      .deleteFrom('run_windows')
-      .where('window_id', '=', anyOf(ids))
-      .where('state', '=', 'queued')
-      .returning('window_id')
-      .execute()
-    return withdrawn.map(({ window_id }) => window_id)
+    const withdrawn = await tx.client.query<{ window_id: string }>(
+      `delete from ${table(warehouse)} where window_id = any($1::uuid[]) and state = 'queued' returning window_id`,
+      [ids],
+    )
+    return withdrawn.rows.map(({ window_id }) => window_id)
   })
 }
 
@@ -303,20 +275,15 @@ export async function dropWindowsOfEndedRuns(
   }
 }
 
-/** How the windows of a worker in the queue differ from those that the worker has. */
-export interface WindowDifference {
-  /** The worker has them, but they were taken from it. */
-  lost: string[]
-  /** They are marked as the worker's, but it does not have them. */
-  unknown: string[]
-}
-
-/** Writes down when each window of a worker last made progress, and when it counts as stalled. */
+/**
+ * Writes down when each window of a worker last made progress, and when it counts as stalled. Gives windows that were taken from
+ * the worker (`lost`), and windows that are marked as the worker's though it does not have them (`unknown`).
+ */
 export async function reportProgress(
   warehouse: Warehouse,
   workerId: string,
   windows: readonly { id: string; idleMs: number; stallAfterMs: number }[],
-): Promise<WindowDifference> {
+): Promise<{ lost: string[]; unknown: string[] }> {
   const { rows } = await warehouse.pool.query<{ id: string; is_lost: boolean }>(
     `with said as (
        select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, stall_after_seconds)

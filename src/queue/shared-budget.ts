@@ -11,8 +11,6 @@ import type { Warehouse } from '../warehouse/connect.ts'
 // Another process may learn something meanwhile, so nobody sleeps through a whole period.
 const LONGEST_NAP_MS = 500
 const MOST_CONFLICTS = 200
-// The clocks of this process and of the database drift apart.
-const RECALLED_MS = 5000
 
 interface Change {
   work: (state: BudgetState, now: number) => unknown
@@ -22,23 +20,17 @@ interface Change {
 
 /**
  * The state of one project's budget as a row of the warehouse, by the database's clock. A change is two round trips:
- * read, and write where nobody else wrote meanwhile. Concurrent changes of this process are combined. While no other
- * process writes, the last written state is not read again.
+ * read, and write where nobody else wrote meanwhile. Concurrent changes of this process are combined.
  */
 export class WarehouseBudgetStore implements BudgetStore {
   private waiting: Change[] = []
   private isRunning = false
-  /** What this process wrote last. */
-  private last: Written | undefined
-  private readonly table: string
 
   constructor(
     private readonly warehouse: Warehouse,
     private readonly projectId: string,
     private readonly perMinute: number,
-  ) {
-    this.table = quote(warehouse.opsSchema, 'request_budgets')
-  }
+  ) {}
 
   change<T>(work: (state: BudgetState, now: number) => T): Promise<T> {
     return new Promise<T>((resolve, reject) => {
@@ -51,7 +43,7 @@ export class WarehouseBudgetStore implements BudgetStore {
   async read(): Promise<{ state: BudgetState; version: number; now: number }> {
     const { rows } = await this.warehouse.pool.query<{ state: BudgetState | null; version: number; now: number }>(
       `select b.state, coalesce(b.version, 0)::int as version, (extract(epoch from clock_timestamp()) * 1000)::float8 as now
-       from (select) one left join ${this.table} b on b.project_id = $1`,
+       from (select) one left join ${quote(this.warehouse.opsSchema, 'request_budgets')} b on b.project_id = $1`,
       [this.projectId],
     )
     const { state, version, now } = rows[0]!
@@ -61,37 +53,25 @@ export class WarehouseBudgetStore implements BudgetStore {
 
   private async applyAll(): Promise<void> {
     this.isRunning = true
-    try {
-      while (this.waiting.length > 0) {
-        const batch = this.waiting.splice(0)
-        try {
-          const results = await this.apply(batch)
-          for (const [index, { resolve }] of batch.entries()) resolve(results[index])
-        } catch (error) {
-          for (const { reject } of batch) reject(error)
-        }
+    while (this.waiting.length > 0) {
+      const batch = this.waiting.splice(0)
+      try {
+        const results = await this.apply(batch)
+        for (const [index, { resolve }] of batch.entries()) resolve(results[index])
+      } catch (error) {
+        for (const { reject } of batch) reject(error)
       }
-    } finally {
-      this.isRunning = false
     }
+    this.isRunning = false
   }
 
   private async apply(batch: readonly Change[]): Promise<unknown[]> {
     for (let conflicts = 0; ; conflicts++) {
-      const last = this.last !== undefined && monotonic() - this.last.readAt < RECALLED_MS ? this.last : undefined
-      this.last = undefined
-      const { state, version, now } = last === undefined ? await this.read() : recalled(last)
-      const at = monotonic()
+      const { state, version, now } = await this.read()
       const before = JSON.stringify(state)
       const results = batch.map(({ work }) => work(state, now))
       const after = JSON.stringify(state)
-      // That there is no permit is trusted only if the state was just read, not recalled.
-      if (before === after && last === undefined) return results
-      if (before !== after && (await this.write(after, version))) {
-        this.last = { text: after, version: version + 1, now, at, readAt: last?.readAt ?? at }
-        return results
-      }
-      if (last !== undefined) continue
+      if (before === after || (await this.write(after, version))) return results
       if (conflicts >= MOST_CONFLICTS) throw new Error('the shared request budget is changed too often by others')
       await new Promise((next) => setTimeout(next, Math.random() * Math.min(20, 2 + conflicts)))
     }
@@ -99,36 +79,16 @@ export class WarehouseBudgetStore implements BudgetStore {
 
   /** False if somebody else wrote since the version was read. */
   private async write(state: string, version: number): Promise<boolean> {
-    const { ops } = this.warehouse
     const values = { project_id: this.projectId, state, version: version + 1, per_minute: this.perMinute }
-    if (version === 0) {
-      const inserted = await ops
-        .insertInto('request_budgets')
-        .values(values)
-        .onConflict((conflict) => conflict.doNothing())
-        .executeTakeFirst()
-      return inserted.numInsertedOrUpdatedRows === 1n
-    }
-    const updated = await ops
-      .updateTable('request_budgets')
-      .set(values)
-      .where('project_id', '=', this.projectId)
-      .where('version', '=', version)
-      .executeTakeFirst()
-    return updated.numUpdatedRows === 1n
+    const { numInsertedOrUpdatedRows } = await this.warehouse.ops
+      .insertInto('request_budgets')
+      .values(values)
+      .onConflict((conflict) =>
+        conflict.column('project_id').doUpdateSet(values).where('request_budgets.version', '=', version),
+      )
+      .executeTakeFirstOrThrow()
+    return numInsertedOrUpdatedRows === 1n
   }
-}
-/** A state that was written, the time of it by both clocks, and when it was last read. */
-interface Written {
-  text: string
-  version: number
-  now: number
-  at: number
-  readAt: number
-}
-
-function recalled({ text, version, now, at }: Written) {
-  return { state: JSON.parse(text) as BudgetState, version, now: now + monotonic() - at }
 }
 
 /**
@@ -155,12 +115,6 @@ export function createSharedBudget(
     },
     view: () => shared.view(),
   }
-}
-
-/** How long the next request of a project would have to wait, as far as is known. */
-async function budgetWaitMs(warehouse: Warehouse, projectId: string, perMinute: number): Promise<number> {
-  const { state, now } = await new WarehouseBudgetStore(warehouse, projectId, perMinute).read()
-  return advanceAndWait(state, now, perMinute)
 }
 
 /** What a process that is gone had sent no longer counts as under way. */
@@ -215,7 +169,9 @@ export class BudgetWatch {
     const now = monotonic()
     if (isPlenty && now - (this.askedAt.get(id) ?? -ASK_MS) < ASK_MS) return 0
     this.askedAt.set(id, now)
-    const waitMs = await budgetWaitMs(warehouse, id, config.source.requests_per_minute)
+    const perMinute = config.source.requests_per_minute
+    const { state, now: at } = await new WarehouseBudgetStore(warehouse, id, perMinute).read()
+    const waitMs = advanceAndWait(state, at, perMinute)
     return waitMs > PATIENCE_MS ? waitMs : 0
   }
 }

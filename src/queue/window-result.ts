@@ -3,20 +3,13 @@ import type { ItemResult } from '../sync/run/run.ts'
 /* What a worker reports to the run: a result as JSON, with what it cost. */
 
 export interface WindowResult {
-  result: ItemResult | Deferred | Returned
+  result:
+    | ItemResult
+    /** The requests of the project are spent for so long that windows of others go first. */
+    | { kind: 'deferred'; waitMs: number }
+    /** The worker may not be the right one to do it, so the process of the run does. */
+    | { kind: 'returned'; reason: string }
   cost: WindowCost
-}
-
-/** The requests of the project are spent for so long that windows of others go first. */
-interface Deferred {
-  kind: 'deferred'
-  waitMs: number
-}
-
-/** The worker may not be the right one to do it, so the process of the run does. */
-interface Returned {
-  kind: 'returned'
-  reason: string
 }
 
 export interface WindowCost {
@@ -25,9 +18,10 @@ export interface WindowCost {
   statuses: Record<string, number>
 }
 
+export const NO_COST: WindowCost = { seconds: 0, statuses: {} }
+
 /** What several attempts cost together. */
-export function addCosts(first: WindowCost | null, second: WindowCost): WindowCost {
-  if (first === null) return second
+export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
   return { seconds: first.seconds + second.seconds, statuses }

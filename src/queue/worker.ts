@@ -15,7 +15,7 @@ import {
 import { isTransient, withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import type { Queue } from './boss.ts'
-import { endOfFailure, type FailureEnd } from './end-of-failure.ts'
+import { endOfFailure } from './end-of-failure.ts'
 import {
   publishResult,
   type Release,
@@ -25,7 +25,7 @@ import {
   takeWindows,
 } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
-import { addCosts, type WindowResult } from './window-result.ts'
+import { addCosts, NO_COST, type WindowCost, type WindowResult } from './window-result.ts'
 import { HEARTBEAT_MS, heartbeat, reapWindows, type WorkerSelf } from './workers.ts'
 
 // Polls less often while the queue is empty.
@@ -95,10 +95,11 @@ export class QueueWorker {
           await (this.inProgress.size > 0 ? Promise.race(this.inProgress.values()) : sleep(LONGEST_NAP_MS, signal))
           continue
         }
-        const windows = await this.fetchWindows(free)
-        if (windows.length > 0) napMs = SHORTEST_NAP_MS
-        else await sleep(napMs, signal)
-        if (windows.length === 0) napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
+        if (await this.fetchWindows(free)) napMs = SHORTEST_NAP_MS
+        else {
+          await sleep(napMs, signal)
+          napMs = Math.min(LONGEST_NAP_MS, napMs * 1.3)
+        }
       } catch (error) {
         if (signal.aborted) return
         this.services.log.warn({ reason: messageOf(error) }, 'the queue cannot be reached')
@@ -107,12 +108,13 @@ export class QueueWorker {
     }
   }
 
-  private async fetchWindows(most: number): Promise<TakenWindow[]> {
+  /** False if there are none. */
+  private async fetchWindows(most: number): Promise<boolean> {
     this.isTaking = true
     try {
       const windows = await takeWindows(this.queue, this.self.id, most, this.stallAfterMs)
       for (const window of windows) this.begin(window)
-      return windows
+      return windows.length > 0
     } finally {
       this.isTaking = false
     }
@@ -126,14 +128,8 @@ export class QueueWorker {
 
   private begin(window: TakenWindow): void {
     const now = monotonic()
-    const work: WindowWork = {
-      window,
-      startedAt: now,
-      revoked: new AbortController(),
-      progressAt: now,
-      stallAfterMs: this.stallAfterMs,
-      statuses: {},
-    }
+    const times = { startedAt: now, progressAt: now, stallAfterMs: this.stallAfterMs }
+    const work: WindowWork = { window, ...times, revoked: new AbortController(), statuses: {} }
     const ending = this.perform(work)
       // Not foreseen. Another may take it at once, but not for ever.
       .catch((error: unknown) => {
@@ -169,11 +165,9 @@ export class QueueWorker {
   private async reportProgress(): Promise<void> {
     const now = monotonic()
     const inProgress = [...this.inProgress.keys()]
-    const progress = inProgress.map(({ window, progressAt, stallAfterMs }) => ({
-      id: window.id,
-      idleMs: now - progressAt,
-      stallAfterMs,
-    }))
+    const progress = inProgress.map(({ window, progressAt, stallAfterMs }) => {
+      return { id: window.id, idleMs: now - progressAt, stallAfterMs }
+    })
     const { lost, unknown } = await reportProgress(this.services.warehouse, this.self.id, progress)
     for (const work of inProgress)
       if (lost.includes(work.window.id) || now - work.progressAt > work.stallAfterMs) work.revoked.abort()
@@ -198,18 +192,12 @@ export class QueueWorker {
         return this.publishIn(tx, work, loaded)
       },
     }
-    const result = await performItem(
-      run,
-      { project, stream, range: window.range },
-      {
-        signal,
-        onAttempt: (status) => {
-          statuses[status ?? 'none'] = (statuses[status ?? 'none'] ?? 0) + 1
-          if (status !== undefined) this.progress(work, this.stallAfterMs)
-        },
-        onWait: (ms) => this.progress(work, ms + this.stallAfterMs),
-      },
-    )
+    const onAttempt = (status = 'none' as number | 'none') => {
+      statuses[status] = (statuses[status] ?? 0) + 1
+      if (status !== 'none') this.progress(work, this.stallAfterMs)
+    }
+    const onWait = (ms: number) => this.progress(work, ms + this.stallAfterMs)
+    const result = await performItem(run, { project, stream, range: window.range }, { signal, onAttempt, onWait })
     await this.end(work, result)
   }
 
@@ -218,23 +206,19 @@ export class QueueWorker {
     work.stallAfterMs = stallAfterMs
   }
 
-  private resultOf(work: WindowWork, result: WindowResult['result']): WindowResult {
-    const cost = { seconds: (monotonic() - work.startedAt) / 1000, statuses: work.statuses }
-    return { result, cost: addCosts(work.window.spent, cost) }
+  private costOf({ window, startedAt, statuses }: WindowWork): WindowCost {
+    return addCosts(window.spent ?? NO_COST, { seconds: (monotonic() - startedAt) / 1000, statuses })
   }
 
   private async end(work: WindowWork, result: ItemResult): Promise<void> {
-    const { log } = this.services
-    if (result.kind === 'loaded') {
-      this.done++
-      this.backOff.recover()
-      const { rowsRead, effect } = result.summary
-      const { inserted, updated, deleted } = effect
-      log.info({ ...aboutOf(work.window), rows: rowsRead, inserted, updated, deleted }, 'window loaded by this worker')
-      return
-    }
-    if (result.kind !== 'failed') return this.publish(work, result)
-    return this.endFailed(work, result)
+    if (result.kind === 'failed') return this.endFailed(work, result)
+    if (result.kind !== 'loaded') return this.publish(work, result)
+    this.done++
+    this.backOff.recover()
+    const { rowsRead, effect } = result.summary
+    const { inserted, updated, deleted } = effect
+    const fields = { ...aboutOf(work.window), rows: rowsRead, inserted, updated, deleted }
+    this.services.log.info(fields, 'window loaded by this worker')
   }
 
   private async endFailed(work: WindowWork, result: FailedItem): Promise<void> {
@@ -246,46 +230,33 @@ export class QueueWorker {
     const about = aboutOf(window)
     if (end === 'discard') return log.debug(about, 'the run that asked for a window is over')
     if (code !== 'interrupted') log.warn({ ...about, reason }, 'window failed')
-    await this.carryOut(end, work, result)
-    if (backsOff) await this.pauseFor(reason, work.startedAt)
-    else if (end === 'report' || end === 'retry') this.backOff.recover()
-  }
-
-  private carryOut(end: Exclude<FailureEnd['end'], 'discard'>, work: WindowWork, result: FailedItem): Promise<void> {
-    switch (end) {
-      case 'release':
-        return this.release(work)
-      case 'lose':
-        return this.release(work, { isLoss: true })
-      case 'retry':
-        return this.release(work, { failure: { spent: this.resultOf(work, result).cost } })
-      case 'return':
-        return this.publish(work, { kind: 'returned', reason: result.reason })
-      case 'report':
-        return this.publish(work, result)
+    if (end === 'report') await this.publish(work, result)
+    else if (end === 'return') await this.publish(work, { kind: 'returned', reason })
+    else if (end === 'retry') await this.release(work, { spent: this.costOf(work) })
+    else await this.release(work, { isLoss: end === 'lose' })
+    if (!backsOff) {
+      if (end === 'report' || end === 'retry') this.backOff.recover()
+      return
     }
-  }
-
-  private async pauseFor(reason: string, startedAt: number): Promise<void> {
-    const pauseMs = this.backOff.fail(reason, startedAt, monotonic())
-    if (pauseMs > 0) this.services.log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
+    const pauseMs = this.backOff.fail(reason, work.startedAt, monotonic())
+    if (pauseMs > 0) log.warn({ reason, pause_ms: pauseMs }, 'this worker backs off')
     await this.heartbeat().catch(() => {})
   }
 
-  private async publish(work: WindowWork, result: WindowResult['result']): Promise<void> {
-    await this.retryOrLeave(work, () =>
-      inTransaction(this.services.warehouse, (tx) => this.publishIn(tx, work, result)),
-    )
+  private publish(work: WindowWork, result: WindowResult['result']): Promise<void> {
+    const { warehouse } = this.services
+    return this.retryOrLeave(work, () => inTransaction(warehouse, (tx) => this.publishIn(tx, work, result)))
   }
 
   private publishIn(tx: Transaction, work: WindowWork, result: WindowResult['result']): Promise<void> {
     const { id, settings } = work.window
-    return publishResult(tx, this.queue, { id, acceptDeletes: settings.acceptDeletes }, this.resultOf(work, result))
+    const { acceptDeletes } = settings
+    return publishResult(tx, this.queue, { id, acceptDeletes }, { result, cost: this.costOf(work) })
   }
 
-  private async release(work: WindowWork, release: Omit<Release, 'workerId'> = {}): Promise<void> {
+  private release(work: WindowWork, release: Omit<Release, 'workerId'>): Promise<void> {
     const all = { ...release, workerId: this.self.id }
-    await this.retryOrLeave(work, () => releaseWindow(this.queue, work.window.id, all))
+    return this.retryOrLeave(work, () => releaseWindow(this.queue, work.window.id, all))
   }
 
   /** Tries again while the database is away: otherwise the window waits until this worker is found dead. */

@@ -20,15 +20,9 @@ export const SILENT_SECONDS = 9
 const FORGOTTEN = sql<Date>`now() - interval '1 day'`
 
 /** Who a worker is. */
-export interface WorkerSelf {
-  id: string
-  version: string
-  concurrency: number
-  source: string
-  queue: string
-}
+export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> & { id: string; source: string }
 
-export type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>
+type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>
 
 /** Says that the worker is alive and how it does. Inserts its row if it is missing: the table is unlogged, so a crash empties it. */
 export async function heartbeat({ ops, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
@@ -71,23 +65,25 @@ export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
 
 export const REAP_MS = 2000
 
-interface LostWindow {
-  window_id: string
-  worker_id: string
-  is_silent: boolean
-  process: string | null
-}
-
 /**
  * Puts windows back whose worker died or gets nowhere with them, and voids the requests that the dead had under way.
  * Every process at the queue does this, so it does not matter which of them are left.
  */
 export async function reapWindows(queue: Queue, log: Log): Promise<void> {
-  const { warehouse } = queue
+  const { name, warehouse } = queue
+  const { pool, opsSchema } = warehouse
+  const { rows: taken } = await pool.query<TakenState>(
+    `select w.window_id as id, w.worker_id as "workerId", k.process, w.stalls_at < clock_timestamp() as stalls,
+       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as "isSilent"
+     from ${quote(opsSchema, 'run_windows')} w left join ${quote(opsSchema, 'workers')} k using (worker_id)
+     where w.state = 'taken' and w.queue = $1`,
+    [name],
+  )
   const dead = new Set<string>()
-  for (const window of await lostWindows(queue)) {
-    const { window_id: id, worker_id: workerId } = window
-    const isDead = window.is_silent || isGone(window.process)
+  for (const { id, workerId, process, isSilent, stalls } of taken) {
+    // Seen to be gone, if it ran on this machine.
+    const isDead = isSilent || (process !== null && process !== '' && isProcessAlive(process) === false)
+    if (!isDead && !stalls) continue
     if (isDead) dead.add(workerId)
     const reason = isDead ? 'its worker is gone' : 'its worker made no progress'
     const end = await releaseWindow(queue, id, { workerId, isLoss: true })
@@ -96,20 +92,10 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   for (const owner of dead) await voidRequestsOf(warehouse, owner)
 }
 
-async function lostWindows({ name, warehouse: { pool, opsSchema } }: Queue): Promise<LostWindow[]> {
-  const { rows } = await pool.query<LostWindow & { is_lost: boolean }>(
-    `select w.window_id, w.worker_id, k.process,
-       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as is_silent,
-       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})
-         or w.stalls_at < clock_timestamp() as is_lost
-     from ${quote(opsSchema, 'run_windows')} w left join ${quote(opsSchema, 'workers')} k using (worker_id)
-     where w.state = 'taken' and w.queue = $1`,
-    [name],
-  )
-  return rows.filter(({ is_lost, process }) => is_lost || isGone(process))
-}
-
-/** True if the worker ran on this machine and is seen to be gone. */
-function isGone(process: string | null): boolean {
-  return process !== null && process !== '' && isProcessAlive(process) === false
+interface TakenState {
+  id: string
+  workerId: string
+  process: string | null
+  isSilent: boolean
+  stalls: boolean
 }
