@@ -26,60 +26,42 @@ export interface YearDay {
   restated: number
 }
 
-/** The days of a range over some streams of a project. Days on which none was read are not among them. */
-export async function readYear(
-  warehouse: Warehouse,
-  projectId: string,
-  streams: readonly string[],
-  range: Range,
-): Promise<YearDay[]> {
-  const ops = (table: string) => quote(warehouse.opsSchema, table)
-  const { rows } = await warehouse.pool.query<YearDay>(
-    `with changed as (
-       select r.date, sum(r.restated) as restated
-       from unnest($2::text[]) s(stream)
-       cross join lateral (
-         select date, sum(rows_inserted + rows_updated + rows_deleted) as restated from ${ops('restatements')}
-         where project_id = $1 and stream = s.stream collate "C" and date between $3 and $4 group by date
-       ) r group by r.date
-     )
-     select c.date, count(*)::int as streams, count(*) filter (where c.state = 'held')::int as held,
-       count(*) filter (where c.state = 'unreconciled')::int as unreconciled,
-       count(*) filter (where c.state = 'quarantined')::int as quarantined,
-       count(*) filter (where c.state = 'stale')::int as stale, sum(c.rows)::bigint as rows,
-       coalesce(min(changed.restated), 0)::bigint as restated
+/** What is known of the days of some streams of a project, as SQL. Days that were never read are not among them. */
+function calendar({ opsSchema }: Warehouse): string {
+  // By stream and day, so that the indexes are used on every version of Postgres, however many restatements there are.
+  return `select c.stream, c.date, c.rows, c.read_at, c.state, coalesce(r.restated, 0)::bigint as restated
      from unnest($2::text[]) s(stream)
-     join ${ops('coverage')} c
+     join ${quote(opsSchema, 'coverage')} c
        on c.project_id = $1 and c.stream = s.stream collate "C" and c.date between $3 and $4
-     left join changed on changed.date = c.date
-     group by c.date order by c.date`,
-    [projectId, streams, range.from, range.to],
-  )
-  return rows
+     left join lateral (
+       select sum(rows_inserted + rows_updated + rows_deleted) as restated from ${quote(opsSchema, 'restatements')} r
+       where r.project_id = $1 and r.stream = c.stream and r.date = c.date
+     ) r on true`
 }
 
-/** What is known of the days of some streams of a project. Days that were never read are not among them. */
 export async function readCalendar(
   warehouse: Warehouse,
   projectId: string,
   streams: readonly string[],
   range: Range,
 ): Promise<CalendarDay[]> {
-  const ops = (table: string) => quote(warehouse.opsSchema, table)
-  // By stream and day, so that the indexes are used on every version of Postgres, however many restatements there are.
-  const { rows } = await warehouse.pool.query<CalendarDay>(
-    `select c.stream, c.date, c.rows, c.read_at, c.state, coalesce(r.restated, 0)::bigint as restated
-     from unnest($2::text[]) s(stream)
-     join ${ops('coverage')} c
-       on c.project_id = $1 and c.stream = s.stream collate "C" and c.date between $3 and $4
-     left join lateral (
-       select sum(rows_inserted + rows_updated + rows_deleted) as restated from ${ops('restatements')} r
-       where r.project_id = $1 and r.stream = c.stream and r.date = c.date
-     ) r on true
-     order by c.stream, c.date`,
-    [projectId, streams, range.from, range.to],
+  const query = `${calendar(warehouse)} order by c.stream, c.date`
+  return (await warehouse.pool.query<CalendarDay>(query, [projectId, streams, range.from, range.to])).rows
+}
+
+/** The same over all streams together. */
+export async function readYear(
+  warehouse: Warehouse,
+  projectId: string,
+  streams: readonly string[],
+  range: Range,
+): Promise<YearDay[]> {
+  const counts = ['held', 'unreconciled', 'quarantined', 'stale'].map(
+    (state) => `count(*) filter (where state = '${state}')::int as ${state}`,
   )
-  return rows
+  const query = `select date, count(*)::int as streams, ${counts.join(', ')}, sum(rows)::bigint as rows, sum(restated)::bigint as restated
+     from (${calendar(warehouse)}) days group by date order by date`
+  return (await warehouse.pool.query<YearDay>(query, [projectId, streams, range.from, range.to])).rows
 }
 
 const MOST_CHANGES = 100

@@ -12,22 +12,15 @@ export const CONTENTS = 'chat_contents'
 /** The status of a chat whose content is in quarantine. */
 export const QUARANTINED = 200
 
-export interface DueChats {
-  /** Newest first. */
-  ids: string[]
-  /** How many there are in all. */
-  count: number
-}
-
 /**
- * Chats of the days of interest that are asked for and were not read yet. A share is taken by a hash of the id: the same chats
+ * Chats of the days of interest that are asked for and were not read yet, the newest first, and how many there are in all. A share is taken by a hash of the id: the same chats
  * in every run, and more of them when the share grows.
  */
 export async function dueChats(
   { pool, schema, opsSchema }: Warehouse,
   { share, prompts }: Settings,
   { projectId, range: { from, to }, limit }: { projectId: string; range: Range; limit: number },
-): Promise<DueChats> {
+): Promise<{ ids: string[]; count: number }> {
   const { rows } = await pool.query<{ chat_id: string; whole: number }>(
     `select c.chat_id, count(*) over ()::integer as whole from ${quote(schema, 'chats')} c
      where c.project_id = $1 and c.date between $2 and $3 and ('x' || substr(md5(c.chat_id), 1, 8))::bit(32)::bigint < $5::double precision * 4294967296
@@ -68,16 +61,10 @@ export async function takeRequests(
   { wanted, budget }: { wanted: number; budget: number },
 ): Promise<number> {
   const table = quote(opsSchema, 'daily_requests')
-  const { rowCount: isNewDay } = await pool.query(
+  await pool.query(
     `insert into ${table} (project_id, stream, day, requests) values ($1, $2, $3, 0) on conflict do nothing`,
     [projectId, CONTENTS, day],
   )
-  if (isNewDay)
-    await pool.query(`delete from ${table} where project_id = $1 and stream = $2 and day < $3::date - 30`, [
-      projectId,
-      CONTENTS,
-      day,
-    ])
   const { rows } = await pool.query<{ taken: number }>(
     `update ${table} t set requests = t.requests + least($4::integer, $5::integer - t.requests)
      from (select requests from ${table} where project_id = $1 and stream = $2 and day = $3 for update) before

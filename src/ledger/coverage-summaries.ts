@@ -1,4 +1,4 @@
-import { addDays, type Day, dayFromNumber, daysIn } from '../core/day.ts'
+import { addDays, type Day } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { type ProjectStream, streamKey } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -15,26 +15,6 @@ export interface CoverageSummary {
 
 export const NO_COVERAGE: CoverageSummary = { completeMonths: new Set(), coverage: [] }
 
-/** The first and last complete month of a stream, and all of them if some are missing in between. */
-interface CompleteMonths {
-  project_id: string
-  stream: string
-  first: string
-  last: string
-  months: string[] | null
-}
-
-/** Days of a month of a stream, column by column; dates are days since 1970. */
-interface DayColumns {
-  project_id: string
-  stream: string
-  dates: number[]
-  rows: number[]
-  states: CoverageState[]
-  read_at: number[]
-  reconciled: boolean[]
-}
-
 // From these days the rows to come are predicted.
 const RECENT_DAYS = 31
 
@@ -45,78 +25,58 @@ export interface SummaryOptions {
   lookbackDays: number
 }
 
+/** A day as JSON: date, rows, state, the seconds since 1970 when it was read, and whether it is reconciled. */
+type DayEntry = [Day, number, CoverageState, number, boolean]
+
+interface KnownMonths {
+  project_id: string
+  stream: string
+  complete: string[] | null
+  /** The days of each month that is not complete, and the recent ones. */
+  days: DayEntry[][] | null
+}
+
 /** What is known of all streams of all projects, looking only at the recent days and at those of months that are not complete. */
 export async function readCoverageSummaries(
   warehouse: Warehouse,
   projectStreams: readonly ProjectStream[],
   { from, today, lookbackDays }: SummaryOptions,
 ): Promise<(projectStream: ProjectStream) => CoverageSummary> {
-  // `youngest` is the lowest age at which one of its days was read.
-  const months = `(select *, days = last_day - first_day + 1 and first_day <= greatest(month, $4::date)
-      and last_day = (month + interval '1 month')::date - 1
-      and days_held + days_quarantined + days_stale + days_unreconciled + days_uncompared = 0 and youngest >= $3 as is_complete
-    from ${quote(warehouse.opsSchema, 'coverage_months')} where project_id = any($1) and stream = any($2)) m`
-  const values = [
-    [...new Set(projectStreams.map(({ projectId }) => projectId))],
-    [...new Set(projectStreams.map(({ stream }) => stream))],
-    Math.max(1, lookbackDays),
-    from,
-  ]
-  const known = new Map<string, { completeMonths: ReadonlySet<string>; coverage: CoveredDay[] }>()
-  const entry = (key: string) => {
-    const found = known.get(key) ?? { completeMonths: NO_COVERAGE.completeMonths, coverage: [] }
-    known.set(key, found)
-    return found
-  }
-  const [{ rows: complete }, { rows: open }] = await Promise.all([
-    warehouse.pool.query<CompleteMonths>(
-      `select project_id, stream, to_char(first, 'YYYY-MM') as first, to_char(last, 'YYYY-MM') as last,
-         case when count <> extract(year from age(last, first)) * 12 + extract(month from age(last, first)) + 1 then (
-           select array_agg(to_char(m.month, 'YYYY-MM')) from ${months}
-           where m.project_id = s.project_id and m.stream = s.stream and m.is_complete
-         ) end as months
-       from (
-         select project_id, stream, min(month) as first, max(month) as last, count(*) as count
-         from ${months} where is_complete group by 1, 2
-       ) s`,
-      values,
-    ),
-    // Few rows with whole columns in them: a hundred thousand small rows cost several times as much to send and receive.
-    warehouse.pool.query<DayColumns>(
-      `select m.project_id, m.stream, d.* from ${months} cross join lateral (
-         select json_agg(c.date - date '1970-01-01') as dates, json_agg(c.rows) as rows, json_agg(c.state) as states,
-           json_agg(floor(extract(epoch from c.read_at))::bigint) as read_at, json_agg(c.reconciled_at is not null) as reconciled
-         from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
-           and c.date between (case when m.is_complete then $5 else m.month end) and m.last_day
-       ) d where d.dates is not null and (not m.is_complete or m.last_day >= $5::date)`,
-      [...values, addDays(today, -RECENT_DAYS)],
-    ),
-  ])
-  const stretches = new Map<string, ReadonlySet<string>>()
-  for (const row of complete) entry(streamKey(row.project_id, row.stream)).completeMonths = monthsOf(row, stretches)
-  const texts = new Map<number, Day>()
-  for (const row of open) {
-    const { coverage } = entry(streamKey(row.project_id, row.stream))
-    row.dates.forEach((date, at) => {
-      const readAt = new Date(row.read_at[at]! * 1000)
-      const text = texts.get(date) ?? dayFromNumber(date)
-      texts.set(date, text)
-      coverage.push({
-        ...{ date: text, rows: row.rows[at]!, state: row.states[at]!, readAt },
-        isReconciled: row.reconciled[at]!,
+  // `youngest` is the lowest age at which one of its days was read. The days of a month come as one value: a hundred thousand
+  // small rows cost several times as much to send and receive.
+  const { rows } = await warehouse.pool.query<KnownMonths>(
+    `select m.project_id, m.stream, json_agg(to_char(m.month, 'YYYY-MM')) filter (where m.is_complete) as complete,
+       json_agg(d.days) filter (where d.days is not null) as days
+     from (
+       select *, days = last_day - first_day + 1 and first_day <= greatest(month, $4::date)
+         and last_day = (month + interval '1 month')::date - 1
+         and days_held + days_quarantined + days_stale + days_unreconciled + days_uncompared = 0 and youngest >= $3 as is_complete
+       from ${quote(warehouse.opsSchema, 'coverage_months')} where project_id = any($1) and stream = any($2)
+     ) m
+     left join lateral (
+       select json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at)), c.reconciled_at is not null)
+         order by c.date) as days
+       from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
+         and c.date between case when m.is_complete then greatest(m.month, $5::date) else m.month end and m.last_day
+         and (not m.is_complete or m.last_day >= $5)
+     ) d on true
+     group by 1, 2`,
+    [
+      [...new Set(projectStreams.map(({ projectId }) => projectId))],
+      [...new Set(projectStreams.map(({ stream }) => stream))],
+      Math.max(1, lookbackDays),
+      from,
+      addDays(today, -RECENT_DAYS),
+    ],
+  )
+  const known = new Map(
+    rows.map(({ project_id, stream, complete, days }): [string, CoverageSummary] => {
+      const coverage = (days ?? []).flat().map(([date, count, state, readAt, isReconciled]) => {
+        return { date, rows: count, state, readAt: new Date(readAt * 1000), isReconciled }
       })
-    })
-  }
-  for (const { coverage } of known.values()) coverage.sort((a, b) => (a.date < b.date ? -1 : a.date > b.date ? 1 : 0))
+      coverage.sort((a, b) => (a.date < b.date ? -1 : 1))
+      return [streamKey(project_id, stream), { completeMonths: new Set(complete), coverage }]
+    }),
+  )
   return ({ projectId, stream }) => known.get(streamKey(projectId, stream)) ?? NO_COVERAGE
-}
-
-/** Streams that were read over the same stretch share its months. */
-function monthsOf({ first, last, months }: CompleteMonths, stretches: Map<string, ReadonlySet<string>>) {
-  if (months !== null) return new Set(months)
-  const name = `${first} ${last}`
-  const shared =
-    stretches.get(name) ?? new Set(daysIn({ from: `${first}-01`, to: `${last}-01` }).map((day) => day.slice(0, 7)))
-  stretches.set(name, shared)
-  return shared
 }

@@ -73,18 +73,20 @@ export function beginRead(
   const sql = `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
     (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known`
   const read = ([row]: Record<string, unknown>[]) => {
-    const { read_order, read_at, known: byDay } = row as unknown as BegunRow
+    const {
+      read_order,
+      read_at,
+      known: byDay,
+    } = row as {
+      read_order: number
+      read_at: Date
+      known: Record<Day, number> | null
+    }
     const rowsBeforeByDay = new Map(Object.entries(byDay ?? {}))
     const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
     return { fencingToken: read_order, readAt: read_at, rowsBefore, rowsBeforeByDay }
   }
   return { sql, read }
-}
-
-interface BegunRow {
-  read_order: number
-  read_at: Date
-  known: Record<Day, number> | null
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
@@ -157,7 +159,7 @@ export interface CoverageEntry {
   readAt: Date
   runId: number
   /** Since when it is held, if that is known from before. */
-  heldSince?: Date | undefined
+  heldSince?: Date | null
 }
 
 export interface DayComparison {
@@ -228,12 +230,21 @@ export async function adjustRows(
   }
 }
 
-/** True if rows of a list wait in quarantine, or its state on some day is not `read`. */
-export function isListUnsettled({ opsSchema }: Warehouse, projectStream: ProjectStream): Statement<boolean> {
+/** What the ledger knew of a list before a load. */
+export interface PriorList {
+  /** True if rows of it wait in quarantine, or its state on some day is not `read`. */
+  isUnsettled: boolean
+  /** Since when it is held, so that a new day's entry keeps the date. */
+  heldSince: Date | null
+}
+
+export function priorList({ opsSchema }: Warehouse, projectStream: ProjectStream): Statement<PriorList> {
   const isOfList = `project_id = ${literal(projectStream.projectId)} and stream = ${literal(projectStream.stream)}`
+  const coverage = quote(opsSchema, 'coverage')
   const sql = `select exists (select from ${quote(opsSchema, 'quarantine')} where ${isOfList} and resolved_at is null)
-      or exists (select from ${quote(opsSchema, 'coverage')} where ${isOfList} and state <> 'read') as unsettled`
-  return { sql, read: ([row]) => (row as { unsettled: boolean }).unsettled }
+      or exists (select from ${coverage} where ${isOfList} and state <> 'read') as "isUnsettled",
+      (select min(held_since) from ${coverage} where ${isOfList}) as "heldSince"`
+  return { sql, read: ([row]) => row as unknown as PriorList }
 }
 
 /** After a list was read whole, the state of all earlier days is `read`. */
@@ -245,16 +256,6 @@ export async function clearListStates({ ops }: Transaction, projectStream: Proje
     .where('date', '<', before)
     .where('state', '<>', 'read')
     .execute()
-}
-
-/** Since when a list is held, so that a new day's entry keeps the date. */
-export async function heldSince({ ops }: Transaction, projectStream: ProjectStream): Promise<Date | undefined> {
-  const row = await ops
-    .selectFrom('coverage')
-    .select(({ fn }) => fn.min('held_since').as('since'))
-    .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
-    .executeTakeFirst()
-  return row?.since ?? undefined
 }
 
 /** True if anything of the project was ever read. */
@@ -269,11 +270,10 @@ export async function hasReconciledDay({ ops }: Warehouse, projectStream: Projec
     .selectFrom('coverage')
     .select('date')
     .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
-    .where('reconciled_at', 'is not', null)
-    .where('rows', '>', 0)
+    .where((eb) => eb('reconciled_at', 'is not', null).and('rows', '>', 0))
     .limit(1)
-    .executeTakeFirst()
-  return found !== undefined
+    .execute()
+  return found.length > 0
 }
 
 /**

@@ -166,25 +166,16 @@ export interface QuarantineGroup {
 }
 
 /** The same by reason, most rows first. */
-export function groupQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: QuarantineFilter): Promise<QuarantineGroup[]> {
-  return ops
-    .selectFrom('quarantine')
-    .select(['stream', 'reason'])
-    .select(({ fn }) => [
-      sql<number>`sum(occurrences)::int`.as('rows'),
-      sql<string[]>`array_agg(distinct project_id order by project_id)`.as('projects'),
-      fn.min('from_date').as('from_date'),
-      fn.max('to_date').as('to_date'),
-      fn.max('last_seen_at').as('last_seen_at'),
-      fn.min('quarantine_id').as('example_id'),
-    ])
-    .where(matching(filter))
-    .groupBy(['stream', 'reason'])
-    .orderBy('rows', 'desc')
-    .orderBy('stream')
-    .orderBy('reason')
-    .$if(filter.limit !== undefined, (query) => query.limit(filter.limit!))
-    .execute()
+export async function groupQuarantine(
+  { ops, opsSchema }: Pick<Warehouse, 'ops' | 'opsSchema'>,
+  filter: QuarantineFilter,
+): Promise<QuarantineGroup[]> {
+  const query = sql<QuarantineGroup>`
+    select stream, reason, sum(occurrences)::int as rows, array_agg(distinct project_id order by project_id) as projects,
+      min(from_date) as from_date, max(to_date) as to_date, max(last_seen_at) as last_seen_at, min(quarantine_id) as example_id
+    from ${sql.id(opsSchema, 'quarantine')} where ${matching(filter)}
+    group by stream, reason order by rows desc, stream, reason limit ${filter.limit ?? null}`
+  return (await query.execute(ops)).rows
 }
 
 function matching({ ids = [], streams = [], projects = [], reason, state = 'open' }: QuarantineFilter) {
@@ -200,18 +191,8 @@ function matching({ ids = [], streams = [], projects = [], reason, state = 'open
 }
 
 /** Dismisses entries: they no longer count, and their days are read again without them. */
-export async function dismissEntries(
-  { ops, redactor }: Transaction,
-  ids: readonly number[],
-  reason: string,
-): Promise<void> {
-  const because = redactor.text(reason)
-  await ops
-    .updateTable('quarantine')
-    .set({ dismissed_at: sql`now()`, dismissed_because: because, resolved_at: sql`now()`, resolution: 'dismissed' })
-    .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
-    .where('resolved_at', 'is', null)
-    .execute()
+export async function dismissEntries(tx: Transaction, ids: readonly number[], reason: string): Promise<void> {
+  await resolveEntries(tx, ids, 'dismissed', tx.redactor.text(reason))
 }
 
 /** Undoes a dismissal. */
@@ -224,12 +205,17 @@ export async function reopenEntries({ ops }: Transaction, ids: readonly number[]
     .execute()
 }
 
-/** Marks entries as loaded after all. They stay, so that people can see what was. */
-export async function resolveEntries({ ops }: Transaction, ids: readonly number[], resolution: string): Promise<void> {
-  if (ids.length === 0) return
+/** Marks entries as loaded after all, or as dismissed. They stay, so that people can see what was. */
+export async function resolveEntries(
+  { ops }: Transaction,
+  ids: readonly number[],
+  resolution: string,
+  dismissed_because?: string,
+): Promise<void> {
+  const dismissed = dismissed_because === undefined ? {} : { dismissed_at: sql<Date>`now()`, dismissed_because }
   await ops
     .updateTable('quarantine')
-    .set({ resolved_at: sql`now()`, resolution })
+    .set({ resolved_at: sql`now()`, resolution, ...dismissed })
     .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
     .where('resolved_at', 'is', null)
     .execute()

@@ -10,16 +10,13 @@ import { runBatch } from '../warehouse/transaction.ts'
  * first time after years does not take hours.
  */
 
-export interface PruneOptions {
+interface PruneOptions {
   now: Date
   monotonic: Monotonic
   limitMs: number
   batch?: number
   signal?: AbortSignal
 }
-
-/** Rows removed, by table. */
-export type Pruned = Record<string, number>
 
 const BATCH = 2000
 // Alerts that cleared and were sent are remembered for as long as the longest quiet period.
@@ -64,15 +61,17 @@ const RULES: Rule[] = [
       and not exists (select from ${ops('runs')} r where r.run_id = t.run_id and r.outcome is null)`,
   },
   { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: () => 'cleared_at < $1' },
+  { table: 'daily_requests', key: 'ctid', days: 30, old: () => 'day < $1' },
 ]
 
+/** Gives how many rows were removed, by table. */
 export async function pruneLedger(
   { pool, opsSchema, schema }: Warehouse,
   retention: Config['retention'],
   { now, monotonic, limitMs, batch = BATCH, signal }: PruneOptions,
-): Promise<Pruned> {
+): Promise<Record<string, number>> {
   const until = monotonic() + limitMs
-  const pruned: Pruned = {}
+  const pruned: Record<string, number> = {}
   const isLate = () => signal?.aborted === true || monotonic() >= until
   const ops: Name = (table) => quote(opsSchema, table)
   let left = RULES.map(({ table, key, days, old }) => {

@@ -58,7 +58,7 @@ export function runReason({ outcome, error, summary }: EndedRun): string | undef
     const own = troubles.flatMap(({ kind }, index) => (AFTERMATH.has(kind) ? [] : [texts[index]!]))
     return sentence([clip(error, LONGEST), ...own])
   }
-  const days = differingDays(summary)
+  const days = storedStreams(summary).reduce((sum, { differing = [] }) => sum + differing.length, 0)
   if (days > 0)
     texts.push(`the audit found ${count(days, 'day')} that ${days === 1 ? 'differs' : 'differ'} from the service`)
   if (texts.length === 0) texts.push(outcome === 'interrupted' ? 'it was asked to stop' : 'nothing more is known')
@@ -74,38 +74,32 @@ function sentence(parts: readonly string[]): string {
   return `${text.replace(/^[a-z]+(?=[ ,:])/, (word) => word.charAt(0).toUpperCase() + word.slice(1))}.`
 }
 
+const KINDS: readonly TroubleKind[] = [...REPORTED_CODES, 'held', 'unreconciled', 'quarantined']
+
 /** Everything that kept a run from being complete, the worst first. */
 export function troublesOf(summary: unknown): Trouble[] {
-  const rows = storedStreams(summary)
-  const failed = REPORTED_CODES.flatMap((code) => {
-    const occurrences = rows.flatMap((row) =>
-      (row.failed ?? [])
-        .filter((entry) => reportedCode(toFailureCode(entry.code)) === code)
-        .map((entry) => occurrenceOf(row, entry.range, clip(entry.error, LONGEST))),
-    )
-    return occurrences.length === 0 ? [] : [troubleOf(code, occurrences, occurrences.length)]
+  const all = storedStreams(summary).flatMap(occurrencesOf)
+  return KINDS.flatMap((kind) => {
+    const occurrences = all.filter((one) => one.kind === kind)
+    if (occurrences.length === 0) return []
+    const number = occurrences.reduce((sum, { count }) => sum + count, 0)
+    const streams = [...new Set(occurrences.map(({ stream }) => stream))]
+    const projects = [...new Set(occurrences.map(({ project_id }) => project_id))]
+    const text = WORDS[kind](number, listSome(streams, 3), projects.length)
+    return [{ kind, count: number, streams, projects, text, occurrences }]
   })
-  const held = rows.flatMap((row) =>
-    (row.held ?? []).map((entry) => occurrenceOf(row, entry.range, vanishing([entry]))),
-  )
-  const unreconciled = rows.flatMap((row) =>
-    (row.unreconciled ?? []).map(({ date, difference }) => occurrenceOf(row, date, difference)),
-  )
-  const quarantined = rows.filter((row) => (row.quarantined ?? 0) > 0)
-  const bad = quarantined.reduce((sum, row) => sum + row.quarantined!, 0)
+}
+
+function occurrencesOf(row: StoredStream): (Occurrence & { kind: TroubleKind; count: number })[] {
+  const { project_id, stream, failed = [], held = [], unreconciled = [], quarantined = 0 } = row
+  const one = (kind: TroubleKind, range: string | undefined, detail: string, number = 1) => {
+    return { project_id, stream, kind, range, detail, count: number }
+  }
   return [
-    ...failed,
-    ...(held.length === 0 ? [] : [troubleOf('held', held, held.length)]),
-    ...(unreconciled.length === 0 ? [] : [troubleOf('unreconciled', unreconciled, unreconciled.length)]),
-    ...(bad === 0
-      ? []
-      : [
-          troubleOf(
-            'quarantined',
-            quarantined.map((row) => occurrenceOf(row, undefined, count(row.quarantined!, 'row'))),
-            bad,
-          ),
-        ]),
+    ...failed.map(({ range, error, code }) => one(reportedCode(toFailureCode(code)), range, clip(error, LONGEST))),
+    ...held.map((entry) => one('held', entry.range, vanishing([entry]))),
+    ...unreconciled.map(({ date, difference }) => one('unreconciled', date, difference)),
+    ...(quarantined > 0 ? [one('quarantined', undefined, count(quarantined, 'row'), quarantined)] : []),
   ]
 }
 
@@ -117,27 +111,6 @@ function vanishing(held: NonNullable<StoredStream['held']>): string {
 function storedStreams(summary: unknown): StoredStream[] {
   const list: unknown[] = Array.isArray(summary) ? summary : []
   return list.filter((row): row is StoredStream => typeof row === 'object' && row !== null && 'stream' in row)
-}
-
-function differingDays(summary: unknown): number {
-  return storedStreams(summary).reduce((sum, { differing }) => sum + (differing?.length ?? 0), 0)
-}
-
-function occurrenceOf({ project_id, stream }: StoredStream, range: string | undefined, detail: string): Occurrence {
-  return { project_id, stream, range, detail }
-}
-
-function troubleOf(kind: TroubleKind, occurrences: Occurrence[], number: number): Trouble {
-  const streams = [...new Set(occurrences.map(({ stream }) => stream))]
-  const projects = [...new Set(occurrences.map(({ project_id }) => project_id))]
-  return {
-    kind,
-    count: number,
-    streams,
-    projects,
-    occurrences,
-    text: WORDS[kind](number, listSome(streams, 3), projects.length),
-  }
 }
 
 const windows = (number: number, streams: string) => `${count(number, 'window')} of ${streams}`

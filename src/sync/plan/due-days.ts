@@ -21,40 +21,24 @@ export function lookbackStart({ to }: Range, lookbackDays: number): Day {
 /**
  * Due are: days that were never read; the last `lookbackDays` of the range; days that are held, quarantined, stale or not
  * reconciled; and days whose last read came too early, before the day was over or before it left the lookback. The last
- * rule gives a day its final read even if no run took place while it was in the lookback. Called once for all streams of
- * a run, because they share the months of the range.
+ * rule gives a day its final read even if no run took place while it was in the lookback.
  */
 export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: CoverageSummary) => Day[] {
   const range = readableRange(interest, today)
-  const months = byMonth(range)
+  const days = daysIn(range)
   const lookbackFrom = lookbackStart(range, lookbackDays)
   return ({ coverage, completeMonths }) => {
     const known = new Map(coverage.map((day) => [day.date, day]))
     const isDue = (day: Day) => {
+      if (day >= lookbackFrom) return true
+      if (completeMonths.has(day.slice(0, 7))) return false
       const seen = known.get(day)
-      if (seen === undefined || seen.state !== 'read' || !seen.isReconciled || day >= lookbackFrom) return true
+      if (seen === undefined || seen.state !== 'read' || !seen.isReconciled) return true
       return seen.readAt.getTime() < (dayNumber(day) + Math.max(1, lookbackDays)) * 86_400_000
     }
     // Days that need another look are due wherever they lie.
     const outside = coverage.filter(({ date }) => date <= today && (date < range.from || date > range.to))
     const due = outside.flatMap(({ date, state, isReconciled }) => (state === 'read' && isReconciled ? [] : [date]))
-    for (const [month, days] of months) {
-      if (completeMonths.has(month) && month < lookbackFrom.slice(0, 7)) continue
-      for (const day of days) {
-        if (completeMonths.has(month) ? day >= lookbackFrom : isDue(day)) due.push(day)
-      }
-    }
-    return due
+    return [...due, ...days.filter(isDue)]
   }
-}
-
-function byMonth(range: Range): Map<string, Day[]> {
-  const months = new Map<string, Day[]>()
-  for (const day of daysIn(range)) {
-    const month = day.slice(0, 7)
-    const days = months.get(month)
-    if (days === undefined) months.set(month, [day])
-    else days.push(day)
-  }
-  return months
 }

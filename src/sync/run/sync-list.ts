@@ -5,10 +5,10 @@ import {
   clearListStates,
   coverageEntry,
   coverageUnlessSuperseded,
-  heldSince,
-  isListUnsettled,
   markStale,
   type PriorCoverage,
+  type PriorList,
+  priorList,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
@@ -41,7 +41,7 @@ export async function syncList(
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read }
-  const questions: Statements<[PriorCoverage, boolean, ListSnapshot]> = [
+  const questions: Statements<[PriorCoverage, PriorList, ListSnapshot]> = [
     // Nothing of the coverage is needed: a list that was superseded fails here.
     coverageUnlessSuperseded(
       warehouse,
@@ -49,18 +49,18 @@ export async function syncList(
       { from: dayOf(read.readAt), to: '9999-12-31' },
       read.fencingToken,
     ),
-    isListUnsettled(warehouse, projectStream),
+    priorList(warehouse, projectStream),
     listSnapshot(warehouse, { projectId: project.id, stream }, !config.disabled.includes('window-digest')),
   ]
   return run.retry(() =>
-    loadAnswer(run, list, questions, async (tx, [, isUnsettled, snapshot], identified) => {
+    loadAnswer(run, list, questions, async (tx, [, prior, snapshot], identified) => {
       const effect = await replaceList(tx, snapshot, {
         ...{ projectId: project.id, stream, rows: sifted.rows, children: sifted.children },
         mayDelete: identified.undismissed === 0,
         acceptDeletes: run.acceptDeletes,
       })
       if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
-      await saveListLedger(run, tx, list, { effect, identified, isUnsettled })
+      await saveListLedger(run, tx, list, { effect, identified, prior })
       const regrouped = groupedBy(run, effect.regrouped)
       await markStale(tx, project.id, { streams: regrouped })
       for (const name of regrouped) run.regrouped.add(streamKey(project.id, name))
@@ -82,16 +82,16 @@ async function saveListLedger(
   { warehouse, runId }: Run,
   tx: Transaction,
   { projectStream, sifted, read }: LoadableAnswer<ListStream>,
-  { effect, identified, isUnsettled }: { effect: ListEffect; identified: IdentifiedRejects; isUnsettled: boolean },
+  { effect, identified, prior }: { effect: ListEffect; identified: IdentifiedRejects; prior: PriorList },
 ): Promise<void> {
   const isHeld = effect.held !== undefined
-  if (isUnsettled || sifted.rejects.length > 0) await saveRejects(tx, projectStream, identified, { runId, isHeld })
+  if (prior.isUnsettled || sifted.rejects.length > 0)
+    await saveRejects(tx, projectStream, identified, { runId, isHeld })
   const state = isHeld ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read'
-  const since = isHeld ? await heldSince(tx, projectStream) : undefined
   const today = dayOf(read.readAt)
-  if (isUnsettled) await clearListStates(tx, projectStream, today)
+  if (prior.isUnsettled) await clearListStates(tx, projectStream, today)
   const range = { from: today, to: today }
   const rowsByDay = new Map([[today, effect.rows]])
-  const entry = { projectStream, range, rowsByDay, stateOf: () => state, runId, ...read, heldSince: since }
+  const entry = { projectStream, range, rowsByDay, stateOf: () => state, runId, ...read, heldSince: prior.heldSince }
   tx.atCommit.push(coverageEntry(warehouse, entry))
 }
