@@ -18,6 +18,8 @@ export interface LoadableAnswer<S extends Stream> {
   range: Range | undefined
   sifted: Sifted<PackedRows>
   read: BegunRead
+  /** Days whose control totals turned out to be others than those that were read first. */
+  changedControl: Day[]
 }
 
 /** Writes rows, coverage and rejects, with the answers to questions that were asked when the transaction began. */
@@ -33,7 +35,7 @@ type Write<Answers> = (
  */
 export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
   run: Run,
-  { projectStream, stream, range, sifted }: LoadableAnswer<S>,
+  { projectStream, stream, range, sifted, changedControl }: LoadableAnswer<S>,
   questions: Statements<Answers>,
   write: Write<Answers>,
 ): Promise<Loaded> {
@@ -44,20 +46,17 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
     const { isStored, movedFrom = [], ...written } = await write(tx, answers as Answers, identified)
     // Who is named only in an answer that was not believed may not exist.
     const fresh = await saveEntities(tx, {
-      ...{
-        projectId: projectStream.projectId,
-        entities: isStored ? entities : noEntities(),
-        labels: config.labels,
-        memory: run.entities,
-      },
+      projectId: projectStream.projectId,
+      entities: isStored ? entities : noEntities(),
+      labels: config.labels,
+      memory: run.entities,
       mayRename: range !== undefined && range.to >= run.recentFrom,
     })
     await saveDrift(tx, projectStream, sifted.drift, runId)
     if (stream.isExtra) await forgetNotOffered(tx, projectStream)
     const counts = { rowsRead: rows.length + rejects.length, rejects: identified.undismissed }
-    const summary = { range, ...counts, ...written }
-    const learned = { rowsByDay: [...rowsByDay], pageLimit: run.limit.current, changedControl: [], movedFrom }
-    const loaded: Loaded = { kind: 'loaded', summary, ...learned }
+    const learned = { rowsByDay: [...rowsByDay], pageLimit: run.limit.current, changedControl, movedFrom }
+    const loaded: Loaded = { kind: 'loaded', summary: { range, ...counts, ...written }, ...learned }
     await run.beforeCommit?.(tx, loaded)
     // Asked to stop while loading: roll back rather than commit after the run is closed.
     signal.throwIfAborted()

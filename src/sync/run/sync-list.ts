@@ -40,7 +40,7 @@ export async function syncList(
     pack,
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
-  const list = { projectStream, stream, range: undefined, sifted, read }
+  const list = { projectStream, stream, range: undefined, sifted, read, changedControl: [] }
   const questions: Statements<[PriorCoverage, PriorList, ListSnapshot]> = [
     // Nothing of the coverage is needed: a list that was superseded fails here.
     coverageUnlessSuperseded(

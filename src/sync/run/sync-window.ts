@@ -1,6 +1,6 @@
 import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
 import { BadPageError, codeOf, messageOf, TransientError } from '../../core/errors.ts'
-import { type Dimension, type ProjectStream, streamKey } from '../../core/vocabulary.ts'
+import { type Dimension, streamKey } from '../../core/vocabulary.ts'
 import { controlEntry, controlOf, notAdditive } from '../../ledger/control-totals.ts'
 import {
   adjustRows,
@@ -22,7 +22,7 @@ import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl, type Row } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
-import { type Effect, effectOf } from '../../warehouse/load/window-effect.ts'
+import { type Effect, effectOf, type WindowLoad } from '../../warehouse/load/window-effect.ts'
 import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
 import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
 import { inTransaction, runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
@@ -49,59 +49,65 @@ export interface Window {
  */
 export async function syncWindow(run: Run, window: Window, context: CallContext): Promise<ItemResult> {
   const { project, stream, range } = window
+  const { warehouse, runId } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const { read, control } = await beginWindow(run, window)
-  const first = await readAndCompare(run, { ...window, read, control }, context)
-  const { answer, changedControl } = await settle(run, { ...window, read, control }, first, context)
-  switch (answer.kind) {
-    case 'too-long':
-    case 'split':
-      await saveNotes(run, projectStream, answer.notes)
-      return answer.kind === 'split' ? { kind: 'split', pageLimit: run.limit.current } : { kind: 'shorten' }
-    case 'disagreed':
-      return answer
-  }
-  const loaded = await loadWindow(run, { projectStream, stream, range, read, ...answer })
-  return { ...loaded, changedControl }
-}
-
-/** A window whose read has begun. */
-interface BegunWindow extends Window {
-  read: BegunRead
-  control: Control
-}
-
-/** Takes the fencing token before the request is sent: the later request wins, because its number is higher. */
-async function beginWindow(
-  { warehouse, runId, retry }: Run,
-  { project, stream, range }: Window,
-): Promise<{ read: BegunRead; control: Control }> {
-  const projectStream = { projectId: project.id, stream: stream.name }
-  const [read, stored, ignored] = await retry(() =>
+  const filters = stream.filters ?? []
+  // The fencing token is taken before the request is sent: the later request wins, because its number is higher.
+  const [read, stored, ignored] = await run.retry(() =>
     runBatch(
       warehouse.pool,
       beginRead(warehouse, projectStream, range),
-      controlOf(warehouse, { projectId: project.id, filters: stream.filters ?? [] }, range, runId),
+      controlOf(warehouse, { projectId: project.id, filters }, range, runId),
       notAdditive(warehouse, projectStream),
     ),
   )
-  return { read, control: { ...stored, ignored } }
+  let control: Control = { ...stored, ignored }
+  let answer = await readAndCompare(run, { ...window, read, control }, context)
+  const changedControl = new Set<Day>()
+  for (let round = 0; answer.kind === 'rows' && answer.comparison.differences.length > 0; round++) {
+    const { comparison, sifted } = answer
+    const { differences } = comparison
+    if (countDays(range) > 1) {
+      const rows = () => rowsOf(sifted.rows)
+      const measure = await proveNotAdditive(run, { project, stream, differences, rows }, context)
+      if (measure === undefined) return { kind: 'disagreed', days: differences.map(({ day }) => day) }
+      control = { ...control, ignored: new Set([...control.ignored, measure]) }
+    } else {
+      if (round === ROUNDS) break
+      const { totals, changed } = await readControl(run, { project, filters, range }, context)
+      for (const day of changed) changedControl.add(day)
+      control = { totals, ignored: control.ignored }
+    }
+    answer = await readAndCompare(run, { ...window, read, control }, context)
+  }
+  if (answer.kind === 'rows')
+    return loadWindow(run, { projectStream, stream, range, read, ...answer, changedControl: [...changedControl] })
+  const { notes } = answer
+  if (notes.length > 0)
+    await run.retry(() => inTransaction(warehouse, (tx) => saveDrift(tx, projectStream, notes, runId)))
+  return answer.kind === 'split' ? { kind: 'split', pageLimit: run.limit.current } : { kind: 'shorten' }
 }
 
 type Answer =
   | { kind: 'rows'; sifted: Sifted<PackedRows>; comparison: WindowComparison }
   | { kind: 'split' | 'too-long'; notes: DriftNote[] }
 
-async function readAndCompare(run: Run, window: BegunWindow, context: CallContext): Promise<Answer> {
-  const { project, stream, range, read, control } = window
+async function readAndCompare(
+  run: Run,
+  { project, stream, range, read, control }: Window & { read: BegunRead; control: Control },
+  context: CallContext,
+): Promise<Answer> {
   const about = `${stream.name} ${showRange(range)}`
   const compare = (found: Omit<FoundDays, 'absent'>) => compareWindow(stream, range, found, control)
   const known = {
     rowsByDay: read.rowsBeforeByDay,
     provisionalFrom: run.provisionalFrom,
     valuesOf: (dimension: Dimension) => knownValues(run, project.id, dimension),
-    validate: ({ absent }: FoundDays) =>
-      refuseIgnoredDimensions(run, { projectId: project.id, range, about, dimensions: absent }),
+    validate: async ({ absent }: FoundDays) => {
+      for (const dimension of absent)
+        if (await isIgnored(run, project.id, range, dimension))
+          throw new BadPageError(`${about}: the service ignored the dimension ${dimension}`)
+    },
     needsProof: (found: FoundDays) => {
       const isFirst = read.rowsBeforeByDay.size === 0 && found.rejects.length === 0
       if (isFirst && run.comparesControl && isControl(stream) && !stream.filters?.length) return false
@@ -127,47 +133,6 @@ async function knownValues({ warehouse, retry }: Run, projectId: string, dimensi
   return rows.map(({ value }) => value)
 }
 
-interface Settled {
-  answer: Answer | { kind: 'disagreed'; days: Day[] }
-  changedControl: Day[]
-}
-
-/** Decides what becomes of an answer with days that do not add up. */
-async function settle(run: Run, window: BegunWindow, first: Answer, context: CallContext): Promise<Settled> {
-  const { project, stream, range, control } = window
-  let answer = first
-  const disagrees = () => answer.kind === 'rows' && answer.comparison.differences.length > 0
-  if (!disagrees()) return { answer, changedControl: [] }
-  if (countDays(range) > 1) {
-    const { comparison, sifted } = answer as Extract<Answer, { kind: 'rows' }>
-    const { differences } = comparison
-    const rows = () => rowsOf(sifted.rows)
-    const measure = await proveNotAdditive(run, { project, stream, differences, rows }, context)
-    if (measure === undefined)
-      return { answer: { kind: 'disagreed', days: differences.map(({ day }) => day) }, changedControl: [] }
-    const ignored = new Set([...control.ignored, measure])
-    answer = await readAndCompare(run, { ...window, control: { ...control, ignored } }, context)
-    return settle(run, { ...window, control: { ...control, ignored } }, answer, context)
-  }
-  const changedControl: Day[] = []
-  for (let round = 0; round < ROUNDS && disagrees(); round++) {
-    const again = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
-    changedControl.push(...again.changed)
-    answer = await readAndCompare(
-      run,
-      { ...window, control: { totals: again.totals, ignored: control.ignored } },
-      context,
-    )
-  }
-  return { answer, changedControl: [...new Set(changedControl)] }
-}
-
-async function saveNotes(run: Run, projectStream: ProjectStream, notes: DriftNote[]): Promise<void> {
-  if (notes.length === 0) return
-  const save = () => inTransaction(run.warehouse, (tx) => saveDrift(tx, projectStream, notes, run.runId))
-  await run.retry(save)
-}
-
 function rowsOf(rows: PackedRows): Row[] {
   return Array.from({ length: rows.length }, (_, at) => rows.get(at))
 }
@@ -182,30 +147,40 @@ interface LoadableWindow extends LoadableAnswer<DayStream> {
 /** Replaces a window, with its coverage, its rejects and its restatements. */
 async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { warehouse, config } = run
-  const { projectStream, stream, range, sifted, read } = load
+  const { projectStream, stream, range, sifted, read, comparison } = load
+  const { projectId } = projectStream
   // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
   if (read.rowsBefore === 0) sifted.rows.reorder()
   // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
   const withDigest = !config.disabled.includes('window-digest')
   const questions: Statements<[PriorCoverage, WindowSnapshot]> = [
     coverageUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
-    windowSnapshot(warehouse, { projectId: projectStream.projectId, stream, range }, withDigest),
+    windowSnapshot(warehouse, { projectId, stream, range }, withDigest),
   ]
+  // How a day differs from the control totals, unless the service may still write it. Such a window has one day.
+  const difference = comparison.differences.find(({ day }) => day < run.provisionalFrom)?.text
+  const write = async (
+    tx: Transaction,
+    [prior, snapshot]: [PriorCoverage, WindowSnapshot],
+    rejects: IdentifiedRejects,
+  ) => {
+    // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored, unless they exceed the
+    // totals: right rows that come later would not prove that these were wrong.
+    const keepsRows = difference !== undefined && (snapshot.count > 0 || stream.control === 'brand limits')
+    const window = windowLoad(run, load, prior, rejects)
+    const effect = keepsRows
+      ? { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
+      : await replaceWindow(tx, snapshot, window)
+    const days = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
+    tx.atCommit.push(...noteChangedDays(warehouse, config, { projectId, table: stream.table, days }))
+    await saveWindowLedger(run, tx, load, { prior, effect, rejects, difference })
+    const answered = [...sifted.rowsByDay.keys()]
+    const isStored = !keepsRows && (answered.length === 0 || answered.some((day) => !effect.held?.days.has(day)))
+    return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
+  }
   const loaded = await run.retry(async () => {
     if (stream.key.includes('date')) await ensureMonths(warehouse, stream.table, sifted.rowsByDay.keys())
-    return loadAnswer(run, load, questions, async (tx, [prior, snapshot], identified) => {
-      const difference = finalDifference(run, load)
-      const effect = await replaceRows(run, tx, load, { prior, snapshot, identified, difference })
-      const days = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
-      const changed = { projectId: projectStream.projectId, table: stream.table, days }
-      tx.atCommit.push(...noteChangedDays(warehouse, config, changed))
-      await saveWindowLedger(run, tx, load, { prior, effect, identified })
-      const isHeld = (day: Day) => effect.held?.days.has(day) ?? false
-      const isKept = difference !== undefined && !mayStore(load, snapshot)
-      const isStored =
-        !isKept && (sifted.rowsByDay.size === 0 || [...sifted.rowsByDay.keys()].some((day) => !isHeld(day)))
-      return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
-    }).catch((error: unknown) => {
+    return loadAnswer(run, load, questions, write).catch((error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
       // The table was moved into months since it was last looked at.
       forgetLayouts(warehouse)
@@ -216,40 +191,19 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   return loaded
 }
 
-interface Before {
-  prior: PriorCoverage
-  snapshot: WindowSnapshot
-  identified: IdentifiedRejects
-  difference: string | undefined
-}
-
-async function replaceRows(
-  run: Run,
-  tx: Transaction,
-  load: LoadableWindow,
-  { prior, snapshot, identified, difference }: Before,
-): Promise<Effect> {
+function windowLoad(run: Run, load: LoadableWindow, prior: PriorCoverage, rejects: IdentifiedRejects): WindowLoad {
   const { projectStream, stream, range, sifted, read, comparison } = load
+  const { acceptDeletes } = run
   const isWhole = comparison.differences.length + comparison.uncompared.length === 0
-  const window = {
+  return {
     ...{ projectId: projectStream.projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay },
     // Days that were not compared may lack rows.
-    mayDelete: identified.undismissed === 0 && (run.acceptDeletes || isWhole),
-    acceptDeletes: run.acceptDeletes,
+    mayDelete: rejects.undismissed === 0 && (acceptDeletes || isWhole),
+    acceptDeletes,
     heldBefore: new Set([...prior.states].flatMap(([day, state]) => (state === 'held' ? [day] : []))),
     proven: provenDays(run, load, prior),
     fencingToken: read.fencingToken,
   }
-  if (difference === undefined || mayStore(load, snapshot)) return replaceWindow(tx, snapshot, window)
-  return { ...effectOf(window, new Map()), unchanged: 0, rowsByDay: new Map([[range.from, snapshot.count]]) }
-}
-
-/**
- * Rows of a day that does not add up stay as they are. On a first load, the new rows are stored, unless they exceed the totals:
- * right rows that come later would not prove that these were wrong.
- */
-function mayStore({ stream }: LoadableWindow, { count }: WindowSnapshot): boolean {
-  return count === 0 && stream.control !== 'brand limits'
 }
 
 /** A prompt can move to another topic or country. An answer stays with its prompt and channel. */
@@ -275,9 +229,11 @@ function provenDays(run: Run, { stream, comparison }: LoadableWindow, { compared
   return new Set([...compared.keys()].filter(isProven))
 }
 
-/** How a day differs from the control totals, unless the service may still write it. Such a window has one day. */
-function finalDifference({ provisionalFrom }: Run, { comparison }: LoadableWindow): string | undefined {
-  return comparison.differences.find(({ day }) => day < provisionalFrom)?.text
+interface WindowOutcome {
+  prior: PriorCoverage
+  effect: Effect
+  rejects: IdentifiedRejects
+  difference: string | undefined
 }
 
 /** What the ledger remembers of a window: coverage, rejects, restatements, and days of other streams to read again. */
@@ -285,16 +241,15 @@ async function saveWindowLedger(
   run: Run,
   tx: Transaction,
   load: LoadableWindow,
-  { prior, effect, identified }: { prior: PriorCoverage; effect: Effect; identified: IdentifiedRejects },
+  { prior, effect, rejects, difference }: WindowOutcome,
 ): Promise<void> {
   const { warehouse, runId } = run
   const { projectStream, stream, range, sifted, read, comparison } = load
   const heldDays = effect.held?.days
-  const isUnreconciled = finalDifference(run, load) !== undefined
   const stateOf = (day: Day) => {
     if (heldDays?.has(day)) return 'held'
-    if (isUnreconciled) return 'unreconciled'
-    return identified.undismissed > 0 ? 'quarantined' : 'read'
+    if (difference !== undefined) return 'unreconciled'
+    return rejects.undismissed > 0 ? 'quarantined' : 'read'
   }
   // Only what was stored as it was read can be reconciled.
   const isStored = (day: Day) =>
@@ -316,7 +271,7 @@ async function saveWindowLedger(
   else {
     // Which rejects are resolved depends on it.
     await runBatch(tx.client, coverage)
-    await saveRejects(tx, projectStream, identified, { range, runId, heldDays })
+    await saveRejects(tx, projectStream, rejects, { range, runId, heldDays })
     await resolveWindowRejects(tx, projectStream, range)
   }
   const restated = await saveRestatements(tx, projectStream, effect.byDay, { readBefore: prior.states, runId })
@@ -338,34 +293,22 @@ const SHOWN_BY: Record<string, { table: string; condition: string }> = {
   model_channel_id: { table: 'chats', condition: 'model_channel_id is not null' },
 }
 
-interface Answered {
-  projectId: string
-  range: Range
-  about: string
-  /** Dimensions that were asked for and that no row has. */
-  dimensions: readonly string[]
-}
-
 /**
- * Refuses an answer of which no row has a dimension that was asked for, although the project has values for it. If the chats of these
- * days are known, only prompts that they belong to count.
+ * True if no row has a dimension that was asked for, although the project has values for it. If the chats of these days are known,
+ * only prompts that they belong to count.
  */
-async function refuseIgnoredDimensions(
+async function isIgnored(
   { warehouse, retry }: Run,
-  { projectId, range, about, dimensions }: Answered,
-): Promise<void> {
+  projectId: string,
+  range: Range,
+  dimension: string,
+): Promise<boolean> {
+  if (ALWAYS_SET.has(dimension)) return true
+  const shown = SHOWN_BY[dimension]
+  if (shown === undefined) return false
   const chats = `select from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date between $2 and $3`
-  for (const dimension of dimensions) {
-    const shown = SHOWN_BY[dimension]
-    const hasValues = async () => {
-      const { rows } = await warehouse.pool.query<{ found: boolean }>(
-        `select exists (select from ${tableName(warehouse, shown!.table)} v where project_id = $1 and ${shown!.condition}
-           and (exists (${chats} and c.prompt_id = v.prompt_id) or not exists (${chats}))) as found`,
-        [projectId, range.from, range.to],
-      )
-      return rows[0]!.found
-    }
-    const isIgnored = ALWAYS_SET.has(dimension) || (shown !== undefined && (await retry(hasValues)))
-    if (isIgnored) throw new BadPageError(`${about}: the service ignored the dimension ${dimension}`)
-  }
+  const query = `select from ${tableName(warehouse, shown.table)} v where project_id = $1 and ${shown.condition}
+    and (exists (${chats} and c.prompt_id = v.prompt_id) or not exists (${chats})) limit 1`
+  const found = await retry(() => warehouse.pool.query(query, [projectId, range.from, range.to]))
+  return found.rows.length > 0
 }
