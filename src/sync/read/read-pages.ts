@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto'
-import type { z } from 'zod'
 import { IncompleteError } from '../../core/errors.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
@@ -7,7 +6,7 @@ import type { PackedRows } from '../../rows/packed-rows.ts'
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller, Client, Page } from '../../source/client.ts'
-import { keyOf, keyPositions, type ListStream } from '../../streams/stream.ts'
+import { keyOf, keyPositions, type ListStream, type Stream } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/density.ts'
 
 export interface Reader {
@@ -108,10 +107,11 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
 }
 
 /** The identity of an unvalidated item: its key fields if it is sound, all of it if it is not. */
-export function rawKeys(schema: z.ZodObject, keyOfItem: (item: never) => string): KeyOfRaw {
+export function rawKeys(stream: Stream): KeyOfRaw {
+  const positions = keyPositions(stream)
   return (raw) => {
-    const parsed = schema.safeParse(raw)
-    if (parsed.success) return keyOfItem(parsed.data as never)
+    const parsed = stream.item.safeParse(raw)
+    if (parsed.success) return keyOf(stream.flatten(parsed.data as never), positions)
     const text = safeJson(raw)
     return text.length <= LONGEST_KEY ? text : createHash('sha256').update(text).digest('base64')
   }
@@ -161,9 +161,7 @@ export async function readList(
     if (whole) sifted = sink.finish()
     else {
       sink.discard()
-      const positions = keyPositions(stream)
-      const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
-      page = await readByOffset(read, limit, keys, stream.name)
+      page = await readByOffset(read, limit, rawKeys(stream), stream.name)
     }
   }
   sifted ??= sift(stream, page.items, { needsTextCheck: page.needsTextCheck }, makeRows())

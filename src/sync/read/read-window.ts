@@ -1,39 +1,19 @@
 import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange } from '../../core/day.ts'
-import {
-  DownError,
-  IncompleteError,
-  KeyError,
-  ProjectError,
-  RefusedError,
-  TransientError,
-  UsageError,
-} from '../../core/errors.ts'
+import { DownError, KeyError, ProjectError, RefusedError, TransientError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
-import { type FoundDays, type Sifted, Sifter, sift, siftingSink } from '../../rows/sift.ts'
+import { type FoundDays, type Sifted, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller } from '../../source/client.ts'
-import { type DayStream, keyOf, keyPositions, type Row, RowList, type Rows } from '../../streams/stream.ts'
-import type { PageLimit } from '../plan/density.ts'
+import type { DayStream, Row, Rows } from '../../streams/stream.ts'
 import { halves } from '../plan/window-feed.ts'
-import {
-  answerNotes,
-  hasNoRowAfter,
-  type Reader,
-  type ReadPage,
-  rawKeys,
-  readByOffset,
-  readPage,
-} from './read-pages.ts'
-import { type Part, readBySplitting } from './split-day.ts'
+import { answerNotes, hasNoRowAfter, type Reader, type ReadPage, readPage } from './read-pages.ts'
+import { readLargeDay } from './split-day.ts'
 
-interface RangeRequest {
+/** What is asked for: one window of one stream. */
+export interface WindowRequest {
   caller: Caller
   stream: DayStream
   range: Range
-}
-
-/** What is asked for: one window of one stream. */
-export interface WindowRequest extends RangeRequest {
   known: KnownWindow
 }
 
@@ -83,17 +63,18 @@ export async function readWindow<R extends Rows>(
   const about = `${stream.name} ${showRange(range)}`
   const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
     as.read(client, caller, { range, page, filters }, context)
+  const isSingleDay = countDays(range) === 1
   // A day that turns out too large is split by the values that were seen of its first dimension.
-  const splitBy = countDays(range) === 1 ? stream.splitDimensions[0] : undefined
+  const splitBy = isSingleDay ? stream.splitDimensions[0] : undefined
   const seen = new Set<string>()
   const each = (row: Row) => {
     const value = stream.dimensionOf(row, splitBy!)
     if (value !== null) seen.add(value)
   }
-  const day: LargeDay = { stream, range, limit, ask, about, seen, valuesOf: known.valuesOf }
   const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
+  const askPart = (part: Range) => (page: { limit: number; offset: number }) =>
+    stream.read(client, caller, { range: part, page, filters: [] }, context)
   const askAll: ReadPage = (page) => stream.read(client, caller, { range, page, filters: [] }, { ...context, sink })
-  const isSingleDay = countDays(range) === 1
   let smallest = Number.MAX_SAFE_INTEGER
   for (let attempt = 1; ; attempt++) {
     const page = await readPage(askAll, limit)
@@ -102,8 +83,7 @@ export async function readWindow<R extends Rows>(
     if (isFull && !isSingleDay) return { kind: 'split', notes }
     const rows = page.count - sink.repeats()
     await known.validate(sink.found())
-    const isWhole =
-      !isFull && (await isComplete(reader, request, { rows, total: page.total, ...sink.found() }, context))
+    const isWhole = !isFull && (await isComplete(request, askPart, { rows, total: page.total, ...sink.found() }))
     if (isWhole) {
       const sifted = sink.finish()
       sifted.drift.push(...notes)
@@ -118,7 +98,7 @@ export async function readWindow<R extends Rows>(
     }
     if (!isSingleDay) return { kind: 'too-long', notes }
     if (!isFull) limit.lowerTo(smallest)
-    const sifted = await readLargeDay(day, makeRows)
+    const sifted = await readLargeDay({ ...request, limit, about, ask, seen, valuesOf: known.valuesOf }, makeRows)
     sifted.drift.push(...notes)
     return { kind: 'rows', sifted, pageRows: undefined }
   }
@@ -133,13 +113,10 @@ interface ReceivedPage extends FoundDays {
 
 /** True if a page that is not full has all rows of its window. Where nothing shows it, the service is asked for more. */
 async function isComplete(
-  { client }: Reader,
-  { caller, stream, range, known }: WindowRequest,
+  { range, known }: WindowRequest,
+  askFor: (part: Range) => ReadPage,
   page: ReceivedPage,
-  context: CallContext,
 ): Promise<boolean> {
-  const askFor = (part: Range) => (ask: { limit: number; offset: number }) =>
-    stream.read(client, caller, { range: part, page: ask, filters: [] }, context)
   for (const gap of unexplainedGaps(range, page, known)) if (!(await hasNoRowAfter(askFor(gap), 0))) return false
   const isShortOfTotal = page.total !== undefined && page.total > page.rows
   return !(isShortOfTotal || known.needsProof(page)) || (await hasNoRowAfter(askFor(range), page.rows))
@@ -177,73 +154,6 @@ function longestGap(days: readonly Day[]): Range | undefined {
   const longest = Math.max(0, ...lengths)
   const at = lengths.indexOf(longest)
   return longest > 0 ? { from: addDays(days[at]!, -longest), to: addDays(days[at]!, -1) } : undefined
-}
-
-interface LargeDay {
-  stream: DayStream
-  range: Range
-  limit: PageLimit
-  ask: (as: DayStream, filters: Filter[]) => ReadPage
-  about: string
-  /** Values of the first dimension to split by, as far as the first page showed them. */
-  seen: ReadonlySet<string>
-  valuesOf: KnownWindow['valuesOf']
-}
-
-/**
- * A day with more rows than a page: split by a dimension of its own, which changes no value, and proven complete by
- * counting. If it has none, or not enough of them, by a finer report, whose counts add up to its own. If the service refuses
- * filters or ignores them, by overlapping offset pages.
- */
-async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): Promise<Sifted<R>> {
-  const { stream, range, limit, ask, about } = day
-  const problems: string[] = []
-  const finer = stream.finer?.()
-  const ways = [...(stream.splitDimensions.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
-  for (const split of ways) {
-    const found = await readInParts(day, split, makeRows)
-    if (typeof found !== 'string') return found
-    problems.push(found)
-  }
-  try {
-    const positions = keyPositions(stream)
-    const keys = rawKeys(stream.item, (item) => keyOf(stream.flatten(item), positions))
-    const page = await readByOffset(ask(stream, []), limit, keys, about)
-    return sift(stream, page.items, { range, needsTextCheck: page.needsTextCheck }, makeRows())
-  } catch (error) {
-    if (!(error instanceof IncompleteError) || problems.length === 0) throw error
-    throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)
-  }
-}
-
-/** Reads the day by the report `split`, in parts that fit a page, and sums it up as rows of the stream; or says why it cannot. */
-async function readInParts<R extends Rows>(
-  { stream, range, limit, ask, about, seen, valuesOf }: LargeDay,
-  split: DayStream,
-  makeRows: () => R,
-): Promise<Sifted<R> | string> {
-  const siftDay = (items: unknown[], needsTextCheck: boolean) =>
-    sift(split, items, { range, needsTextCheck }, new RowList())
-  try {
-    const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
-    const accept = ({ items, needsTextCheck }: Part) => sifter.acceptPart(items, needsTextCheck)
-    const rows = await readBySplitting(
-      { stream: split, limit, siftDay, about, accept, valuesOf },
-      (filters) => readPage(ask(split, filters), limit),
-      split === stream ? [...seen].sort() : [],
-    )
-    if (await hasNoRowAfter(ask(split, []), rows)) return sifter.finish()
-    return `the parts by ${split.splitDimensions.join(', ')} do not add up to the whole`
-  } catch (error) {
-    // A refused filter is a reason to try another way; anything else is not.
-    if (
-      error instanceof IncompleteError ||
-      error instanceof UsageError ||
-      (error instanceof RefusedError && (error.status === 400 || error.status === 422))
-    )
-      return error.message
-    throw error
-  }
 }
 
 /** Errors by which a service says, or shows, that a window is too long for it. */

@@ -1,43 +1,72 @@
-import { IncompleteError, RefusedError } from '../../core/errors.ts'
+import type { Range } from '../../core/day.ts'
+import { IncompleteError, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
-import type { Sifted } from '../../rows/sift.ts'
+import { type Sifted, Sifter, sift } from '../../rows/sift.ts'
 import type { Page } from '../../source/client.ts'
-import type { DayStream, RowList } from '../../streams/stream.ts'
+import { type DayStream, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/density.ts'
-import { countDifferent } from './read-pages.ts'
+import { countDifferent, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 
-/** The rows that one set of filters gave; parts have no key in common. */
-export interface Part {
-  items: unknown[]
-  needsTextCheck: boolean
-}
-
-interface SplitContext {
+/** A day with more rows than a page. */
+export interface LargeDay {
   stream: DayStream
+  range: Range
   limit: PageLimit
-  siftDay: (items: unknown[], needsTextCheck: boolean) => Sifted<RowList>
   about: string
-  /** Takes a part at once: all of a large day together would fill the memory. */
-  accept: (part: Part) => void
+  /** Asks for the day of a stream, under some filters. */
+  ask: (as: DayStream, filters: Filter[]) => ReadPage
+  /** Values of the first dimension to split by, as far as the first page showed them. */
+  seen: ReadonlySet<string>
   /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
 }
 
-type AskFiltered = (filters: Filter[]) => Promise<Page & { asked: number }>
+/**
+ * Splits the day by a dimension of its own, which changes no value, and proves it complete by counting. If it has none, or not
+ * enough of them, by a finer report, whose counts add up to its own. If the service refuses filters or ignores them, by
+ * overlapping offset pages.
+ */
+export async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () => R): Promise<Sifted<R>> {
+  const { stream, range, limit, ask, about } = day
+  const problems: string[] = []
+  const finer = stream.finer?.()
+  const ways = [...(stream.splitDimensions.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
+  for (const split of ways) {
+    try {
+      const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
+      const accept = ({ items, needsTextCheck }: Page) => sifter.acceptPart(items, needsTextCheck)
+      const parts = new ValueSplit({ ...day, stream: split, accept }, [], split.splitDimensions)
+      const rows = await parts.read(split === stream ? [...day.seen].sort() : [])
+      if (await hasNoRowAfter(ask(split, []), rows)) return sifter.finish()
+      problems.push(`the parts by ${split.splitDimensions.join(', ')} do not add up to the whole`)
+    } catch (error) {
+      // A refused filter is a reason to try another way; anything else is not.
+      const isReason = error instanceof IncompleteError || error instanceof UsageError || isRefusal(error)
+      if (!isReason) throw error
+      problems.push(error.message)
+    }
+  }
+  try {
+    const page = await readByOffset(ask(stream, []), limit, rawKeys(stream), about)
+    return sift(stream, page.items, { range, needsTextCheck: page.needsTextCheck }, makeRows())
+  } catch (error) {
+    if (!(error instanceof IncompleteError) || problems.length === 0) throw error
+    throw new IncompleteError(`${error.message} (before that: ${problems.join('; ')})`)
+  }
+}
+
+interface SplitContext extends LargeDay {
+  /** Takes a part at once: all of a large day together would fill the memory. Parts have no key in common. */
+  accept: (part: Page) => void
+}
 
 // Aim below the limit: the sizes of parts are guessed from a sample.
 const FILL = 0.8
 
 /**
- * Reads a day in parts that fit a page: lists of values of the first dimension, everything but those values for the
- * rest, and if a single value overflows, its parts by the next dimension. Returns how many rows the parts have; the
- * caller proves that nothing is missing.
+ * Reads what some filters leave, in parts that fit a page: lists of values of one dimension, everything but those values for the
+ * rest, and if a single value overflows, its parts by the next dimension.
  */
-export async function readBySplitting(context: SplitContext, ask: AskFiltered, first: string[]): Promise<number> {
-  return new ValueSplit(context, ask, [], context.stream.splitDimensions).read(first)
-}
-
-/** Reads what some filters leave, by the values of one dimension. */
 class ValueSplit {
   private rows = 0
   /** Values whose rows were read. */
@@ -51,7 +80,6 @@ class ValueSplit {
 
   constructor(
     private readonly context: SplitContext,
-    private readonly ask: AskFiltered,
     private readonly filters: Filter[],
     dimensions: Dimension[],
   ) {
@@ -62,7 +90,7 @@ class ValueSplit {
     this.finer = finer
   }
 
-  /** Reads the values of the sample first, then what it did not show. Returns how many rows there were. */
+  /** Reads the values of the sample first, then what it did not show. Returns how many rows the parts have. */
   async read(sample: string[]): Promise<number> {
     const { context, dimension } = this
     // Without "all but these", what the sample does not show must be known from elsewhere.
@@ -125,15 +153,22 @@ class ValueSplit {
       this.accept(rest)
       return []
     }
-    const values = valuesIn(context, rest.items, dimension)
+    const values = valuesIn(context, rest, dimension)
     // Only rows without a value are left, and still too many: the next dimension has to separate them.
     if (values.length === 0) await this.splitFurther(this.with('not_in', [...done]), rest)
     return values
   }
 
   private async splitFurther(filters: Filter[], page: Page): Promise<void> {
-    const { context, ask, finer } = this
-    this.rows += await new ValueSplit(context, ask, filters, finer).read(valuesIn(context, page.items, finer[0]))
+    const { context, finer } = this
+    const [next] = finer
+    const sample = next === undefined ? [] : valuesIn(context, page, next)
+    this.rows += await new ValueSplit(context, filters, finer).read(sample)
+  }
+
+  private ask(filters: Filter[]): Promise<Page & { asked: number }> {
+    const { ask, stream, limit } = this.context
+    return readPage(ask(stream, filters), limit)
   }
 
   private with(operator: Filter['operator'], values: string[]): Filter[] {
@@ -145,37 +180,33 @@ class ValueSplit {
   }
 
   private accept(page: Page): void {
-    const { items, needsTextCheck } = page
-    this.context.accept({ items, needsTextCheck })
-    this.rows += this.context.stream.adds === undefined ? countDifferent(page) : items.length
+    this.context.accept(page)
+    this.rows += this.context.stream.adds === undefined ? countDifferent(page) : page.items.length
   }
 }
 
-function isRefusal(error: unknown): boolean {
+function isRefusal(error: unknown): error is RefusedError {
   return error instanceof RefusedError && (error.status === 400 || error.status === 422)
 }
 
-/** The values of a dimension that these items show. */
-function valuesIn(context: SplitContext, items: unknown[], dimension: Dimension | undefined): string[] {
-  if (dimension === undefined) return []
-  const values = new Set<string>()
-  for (const row of context.siftDay(items, true).rows.values) {
-    const value = context.stream.dimensionOf(row, dimension)
-    if (value !== null) values.add(value)
-  }
-  return [...values].sort()
+function siftPart({ stream, range }: SplitContext, items: readonly unknown[], needsTextCheck: boolean): Row[] {
+  return sift(stream, items, { range, needsTextCheck }, new RowList()).rows.values
+}
+
+/** The values of a dimension that a page shows. */
+function valuesIn(context: SplitContext, { items }: Page, dimension: Dimension): string[] {
+  const values = siftPart(context, items, true).map((row) => context.stream.dimensionOf(row, dimension))
+  return [...new Set(values)].filter((value) => value !== null).sort()
 }
 
 /** A filter that has no effect would make every part the same truncated page. */
 function checkFiltered(
   context: SplitContext,
-  page: Page,
+  { items, needsTextCheck }: Page,
   dimension: Dimension,
   belongs: (value: string | null) => boolean,
 ): void {
-  for (const row of context.siftDay(page.items, page.needsTextCheck).rows.values) {
-    if (!belongs(context.stream.dimensionOf(row, dimension))) {
-      throw new IncompleteError(`${context.about}: the service ignores a filter on ${dimension}`)
-    }
-  }
+  const rows = siftPart(context, items, needsTextCheck)
+  if (rows.some((row) => !belongs(context.stream.dimensionOf(row, dimension))))
+    throw new IncompleteError(`${context.about}: the service ignores a filter on ${dimension}`)
 }

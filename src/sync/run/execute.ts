@@ -96,7 +96,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   report.seconds += seconds
   // Another process may have found that the service truncates answers.
   if (result.kind === 'loaded' || result.kind === 'split') run.limit.lowerTo(result.pageLimit)
-  if (result.kind === 'loaded') finish(task, result, range === undefined ? 0 : countDays(range), seconds)
+  if (result.kind === 'loaded') finish(task, result, seconds)
   if (result.kind === 'failed') failItem({ task, range }, result)
   if (result.kind === 'not-offered') report.not_offered = result.status
   if (remaining.kind === 'list') remaining.state = 'done'
@@ -142,9 +142,9 @@ function readMovedDays(task: Task, days: readonly Day[]): void {
   }
 }
 
-function finish(task: Task, { summary }: Loaded, days: number, seconds: number): void {
+function finish(task: Task, { summary }: Loaded, seconds: number): void {
   const { run, report, shared } = task
-  countLoad({ report, observer: shared.observer }, summary, { days, seconds })
+  countLoad({ report, observer: shared.observer }, summary, seconds)
   const { inserted, updated, deleted, unchanged, held } = summary.effect
   const effect = { inserted, updated, deleted, unchanged }
   const fields = { ...logFields(task, summary.range), rows: summary.rowsRead, ...effect, seconds }

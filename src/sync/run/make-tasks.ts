@@ -2,11 +2,11 @@ import { daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, daysIn } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
-import { type ProjectStream, streamKey } from '../../core/vocabulary.ts'
-import { countStale, readCoverage } from '../../ledger/coverage.ts'
-import { type CoverageSummary, readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
+import { streamKey } from '../../core/vocabulary.ts'
+import { type CoveredDay, countStale, readCoverage } from '../../ledger/coverage.ts'
+import { readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
-import { type DayStream, isControl, type Stream } from '../../streams/stream.ts'
+import { type DayStream, isControl } from '../../streams/stream.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { dueDays, readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
@@ -22,7 +22,6 @@ import {
   reportPlan,
   type SharedByTasks,
   type Task,
-  taskKey,
 } from './task.ts'
 
 /** One task for each project and stream. */
@@ -31,92 +30,65 @@ export async function makeTasks(
   request: RunRequest,
   known: Pick<SharedByTasks, 'failures' | 'observer'>,
 ): Promise<SharedByTasks> {
-  const parts = { tasks: new Map<string, Task>(), ...known }
+  const { projects, streams } = request
+  const byProject = new Map<string, Task[]>()
   const hasOwnDays = request.range !== undefined || request.only !== undefined
-  const replan = async (project: SyncedProject) => {
-    const planner = await plannerOf(run, { ...request, projects: [project] })
-    return (stream: string) => planner.dueDays(planner.summaryOf({ projectId: project.id, stream }))
-  }
-  const gate = new ControlPhase(run, parts, hasOwnDays ? undefined : replan)
+  const replan = (project: SyncedProject) => plannerOf(run, { ...request, projects: [project] })
+  const parts = { tasks: new Map<string, Task>(), ...known }
+  const gate = new ControlPhase(run, { byProject, ...parts }, hasOwnDays ? undefined : replan)
   const shared: SharedByTasks = { ...parts, gate }
-  const planner = await plannerOf(run, request)
-  const isOffered = await offeredStreams(run, request)
-  for (const project of request.projects) {
-    for (const stream of request.streams) {
-      if (stream.perChat || !isOffered(project, stream)) continue
+  const planned = await plannerOf(run, request)
+  // What was found not to be offered within the last days is not asked for, unless only extra streams were named.
+  const ids = projects.map(({ id }) => id)
+  const onlyExtras = streams.every(({ isExtra }) => isExtra)
+  const left = onlyExtras ? [] : await run.retry(() => readNotOffered(run.warehouse, ids, run.clock()))
+  const feedOf = async (projectId: string, stream: DayStream) => {
+    const { coverage, due } = await planned(projectId, stream.name)
+    const density = new Density(coverage, dayOf(run.clock()), firstDaysOf(stream))
+    return new WindowFeed(due, density, () => run.limit.current, run.config.source.max_window_days)
+  }
+  const notOffered = new Set(left.map(({ project_id, stream }) => streamKey(project_id, stream)))
+  for (const project of projects) {
+    const tasks: Task[] = []
+    byProject.set(project.id, tasks)
+    for (const stream of streams) {
+      const key = streamKey(project.id, stream.name)
+      if (stream.perChat || (stream.isExtra && notOffered.has(key))) continue
       const remaining: Remaining =
         stream.by === 'list'
           ? { kind: 'list', state: 'due' }
-          : { kind: 'windows', feed: await feedOf(run, request, planner, { project, stream }) }
+          : { kind: 'windows', feed: await feedOf(project.id, stream) }
       const task: Task = { run, project, stream, report: emptyReport(project.id, stream.name), remaining, shared }
-      shared.tasks.set(taskKey(task), task)
+      tasks.push(task)
+      shared.tasks.set(key, task)
     }
   }
   reportPlan(shared)
   return shared
 }
 
-/** What was found not to be offered within the last days is not asked for. If no extra stream was requested, the ledger is not asked. */
-async function offeredStreams(
-  { warehouse, clock, retry }: Run,
-  { projects, streams }: RunRequest,
-): Promise<(project: SyncedProject, stream: Stream) => boolean> {
-  // If only extra streams were named, the service is asked again.
-  const extras = streams.filter(({ isExtra }) => isExtra).length
-  if (extras === 0 || extras === streams.length) return () => true
-  const ids = projects.map(({ id }) => id)
-  const known = await retry(() => readNotOffered(warehouse, ids, clock()))
-  const names = new Set(known.map(({ project_id, stream }) => streamKey(project_id, stream)))
-  return ({ id }, { isExtra, name }) => !isExtra || !names.has(streamKey(id, name))
-}
+/** What is known of a stream of a project, and which of its days are to be read. */
+type Planner = (projectId: string, stream: string) => Promise<{ coverage: CoveredDay[]; due: Day[] }>
 
-/** What the ledger says of the days that are due. */
-interface Planner {
-  today: Day
-  summaryOf: (projectStream: ProjectStream) => CoverageSummary
-  dueDays: (known: CoverageSummary) => Day[]
-}
-
-async function plannerOf(run: Run, request: RunRequest): Promise<Planner> {
+async function plannerOf(run: Run, { projects, streams, range, missingOnly, only }: RunRequest): Promise<Planner> {
   const { config, warehouse } = run
   const today = dayOf(run.clock())
-  const lookbackDays = config.lookback_days
+  if (range !== undefined)
+    return async (projectId, stream) => {
+      const coverage = await run.retry(() => readCoverage(warehouse, { projectId, stream }, range))
+      const sound = new Set(coverage.flatMap(({ date, state }) => (state === 'read' ? [date] : [])))
+      return { coverage, due: daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day)) }
+    }
   const interest = daysOfInterest(config, today)
-  const summaryOf = await run.retry(() =>
-    readCoverageSummaries(warehouse, duePairs(request), { from: interest.from, today, lookbackDays }),
-  )
-  return { today, summaryOf, dueDays: dueDays({ interest, today, lookbackDays }) }
-}
-
-/** Streams whose coverage decides which days are due; none if a range was given. */
-function duePairs({ projects, streams, range }: RunRequest): ProjectStream[] {
-  if (range !== undefined) return []
-  return projects.flatMap(({ id }) =>
-    streams.flatMap(({ by, name }) => (by === 'day' ? [{ projectId: id, stream: name }] : [])),
-  )
-}
-
-async function feedOf(
-  run: Run,
-  request: RunRequest,
-  planner: Planner,
-  { project, stream }: { project: SyncedProject; stream: DayStream },
-): Promise<WindowFeed> {
-  const { config, limit } = run
-  const { today } = planner
-  const projectStream = { projectId: project.id, stream: stream.name }
-  const { range } = request
-  const summary = planner.summaryOf(projectStream)
-  const coverage =
-    range === undefined ? summary.coverage : await run.retry(() => readCoverage(run.warehouse, projectStream, range))
-  const due = () => {
-    if (request.only !== undefined) return request.only(project.id, stream.name)
-    if (range === undefined) return planner.dueDays(summary)
-    const sound = new Set(coverage.flatMap(({ date, state }) => (state === 'read' ? [date] : [])))
-    return daysIn(readableRange(range, today)).filter((day) => !request.missingOnly || !sound.has(day))
+  const settings = { today, lookbackDays: config.lookback_days }
+  const dated = streams.filter(({ by }) => by === 'day')
+  const pairs = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
+  const summaryOf = await run.retry(() => readCoverageSummaries(warehouse, pairs, { from: interest.from, ...settings }))
+  const dueOf = dueDays({ interest, ...settings })
+  return async (projectId, stream) => {
+    const known = summaryOf({ projectId, stream })
+    return { coverage: known.coverage, due: only?.(projectId, stream) ?? dueOf(known) }
   }
-  const density = new Density(coverage, today, firstDaysOf(stream))
-  return new WindowFeed(due(), density, () => limit.current, config.source.max_window_days)
 }
 
 /** Lists show what values dimensions have. The report by date alone gives the control totals. */
@@ -133,13 +105,12 @@ function isReadAfterChats({ stream }: Task): boolean {
 export class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()
-  private readonly byProject = new Map<string, Task[]>()
 
   constructor(
     private readonly run: Run,
-    private readonly shared: Omit<SharedByTasks, 'gate'>,
-    /** Gives the days of each stream that are due now; undefined if the run was given its days. */
-    private readonly replan: ((project: SyncedProject) => Promise<(stream: string) => Day[]>) | undefined,
+    private readonly shared: Omit<SharedByTasks, 'gate'> & { byProject: ReadonlyMap<string, readonly Task[]> },
+    /** Finds out which days are due now; undefined if the run was given its days. */
+    private readonly replan: ((project: SyncedProject) => Promise<Planner>) | undefined,
   ) {}
 
   mayBegin(task: Task): boolean {
@@ -169,15 +140,7 @@ export class ControlPhase implements Gate {
   }
 
   private tasksOf({ id }: SyncedProject): readonly Task[] {
-    const { byProject } = this
-    if (byProject.size === 0) {
-      for (const task of this.shared.tasks.values()) {
-        const tasks = byProject.get(task.project.id)
-        if (tasks === undefined) byProject.set(task.project.id, [task])
-        else tasks.push(task)
-      }
-    }
-    return byProject.get(id) ?? []
+    return this.shared.byProject.get(id) ?? []
   }
 
   /** Without control totals, days are loaded without a comparison. They stay due, and the run is partial. */
@@ -195,8 +158,8 @@ export class ControlPhase implements Gate {
       const isChecked = replan !== undefined && (await checkHistory(run, project, context))
       if (isChecked) await recheckNotAdditive(run, project, context)
       if (replan !== undefined && (isChecked || (await this.hasStaleDays(project, feeds)))) {
-        const dueDays = await replan(project)
-        for (const { stream, feed } of feeds) feed.replan(dueDays(stream.name))
+        const planned = await replan(project)
+        for (const { stream, feed } of feeds) feed.replan((await planned(project.id, stream.name)).due)
         reportPlan(shared)
       }
       const due = new Map(feeds.map(({ stream, feed }): [DayStream, readonly Day[]] => [stream, feed.dueDays]))

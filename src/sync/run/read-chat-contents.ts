@@ -203,7 +203,7 @@ async function load({ run, project, stream, report, observer }: Reading, answers
   const seconds = (monotonic() - startedAt) / 1000
   const effect = { inserted, updated: 0, deleted: 0, unchanged: sifted.rows.length - inserted, held: undefined }
   const summary = { range: undefined, rowsRead: read.length, rejects: quarantined, effect }
-  countLoad({ report, observer }, summary, { days: 0, seconds })
+  countLoad({ report, observer }, summary, seconds)
   report.seconds += seconds
 }
 

@@ -98,21 +98,6 @@ export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
 }
 
-/** Streams that the service does not offer, as this run found. */
-export function notOfferedNotes(
-  streams: readonly StreamReport[],
-  wasRead: (projectId: string, stream: string) => boolean,
-  isWorthSaying: (stream: string, status: number) => boolean,
-): string[] {
-  return streams.flatMap(({ project_id, stream, not_offered }) => {
-    if (not_offered === undefined) return []
-    const about = `${stream} of ${project_id}: not offered by the service`
-    if (wasRead(project_id, stream))
-      return [`${about} any more (HTTP ${not_offered}); its rows stay, and it is asked for again in a day`]
-    return isWorthSaying(stream, not_offered) ? [`${about} (HTTP ${not_offered}); it is asked again in a week`] : []
-  })
-}
-
 /** The same numbers by stream, over all projects. */
 export function byStream(streams: readonly StreamReport[]): StreamReport[] {
   const totals = new Map<string, StreamReport>()

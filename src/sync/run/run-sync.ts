@@ -29,7 +29,7 @@ import { lookbackStart, readableRange } from '../plan/due-days.ts'
 import { type Executor, executeHere, isNamed, isUsualRefusal } from './execute.ts'
 import { makeTasks } from './make-tasks.ts'
 import { readChatContents } from './read-chat-contents.ts'
-import { type Failure, notOfferedNotes, outcomeOf, type RunReport, type StreamReport } from './report.ts'
+import { type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { makeRun, newRunMemory, type Run, type RunRequest, type Services, type SyncedProject } from './run.ts'
 import { failRemaining, type Observer, RunFailures, type Task } from './task.ts'
 
@@ -87,17 +87,7 @@ async function performRun(
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids))))
-    const missing = await run.retry(() => readNotOffered(warehouse, ids, run.clock()))
-    const wasRead = (id: string, stream: string) =>
-      missing.some((row) => row.was_read && row.project_id === id && row.stream === stream)
-    const isWorthSaying = (stream: string, status: number) => isNamed(config, stream) || !isUsualRefusal(status)
-    notes.push(...notOfferedNotes(reports, wasRead, isWorthSaying))
-    notes.push(...(await provisionalNotes(run, request)))
-    if (request.range === undefined && request.only === undefined) {
-      const isOffered = ({ project, stream }: Task) =>
-        !missing.some((row) => row.project_id === project.id && row.stream === stream.name)
-      notes.push(...(await staleNotes(run, tasks.filter(isOffered))))
-    }
+    notes.push(...(await closingNotes(run, request, tasks, reports)))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run, reports)
   } catch (cause) {
@@ -106,8 +96,22 @@ async function performRun(
   } finally {
     clearTimeout(deadline)
   }
-  const seconds = (monotonic() - startedAt) / 1000
-  return closeWith(run, request, lock, reportOf(run, request, { reports, notes, seconds, failure: failures.first }))
+  const failure = failures.first
+  const isInterrupted = request.signal?.aborted ?? false
+  const hasFailed = failure !== undefined && !isInterrupted && reports.every(({ windows }) => windows === 0)
+  const outcome = hasFailed ? 'failed' : outcomeOf(reports, isInterrupted)
+  const report: RunReport = {
+    run_id: run.runId,
+    command: request.command,
+    outcome: failure !== undefined && outcome === 'complete' ? 'partial' : outcome,
+    source: run.source,
+    seconds: (monotonic() - startedAt) / 1000,
+    streams: reports,
+    notes,
+    ...(failure === undefined ? {} : { error: failure.reason, code: failure.code }),
+  }
+  // A text that was broken into lines or cells no longer shows what it holds.
+  return closeWith(run, request, lock, warehouse.redactor.value(report))
 }
 
 function lockStreams(services: Services, { projects, streams, command, signal }: RunRequest): Promise<RunLock> {
@@ -167,37 +171,6 @@ async function reportOvertaken(
   }
 }
 
-interface FinishedRun {
-  reports: StreamReport[]
-  notes: string[]
-  seconds: number
-  failure: Failure | undefined
-}
-
-function reportOf(
-  run: Run,
-  { command, signal }: RunRequest,
-  { reports, notes, seconds, failure }: FinishedRun,
-): RunReport {
-  const isInterrupted = signal?.aborted ?? false
-  const outcome =
-    failure !== undefined && !isInterrupted && reports.every(({ windows }) => windows === 0)
-      ? 'failed'
-      : outcomeOf(reports, isInterrupted)
-  const report: RunReport = {
-    run_id: run.runId,
-    command,
-    outcome: failure !== undefined && outcome === 'complete' ? 'partial' : outcome,
-    source: run.source,
-    seconds,
-    streams: reports,
-    notes,
-    ...(failure === undefined ? {} : { error: failure.reason, code: failure.code }),
-  }
-  // A text that was broken into lines or cells no longer shows what it holds.
-  return run.warehouse.redactor.value(report)
-}
-
 /** Writes the end of the run into the ledger and the log. */
 async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report: RunReport): Promise<RunReport> {
   const { warehouse, log } = run
@@ -225,31 +198,44 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
 
 /* What is done once all windows are loaded. */
 
-/** Days that do not add up, and were loaded because the service may still write them. */
-async function provisionalNotes(
-  { warehouse, signal, runId, provisionalFrom }: Run,
-  { projects, streams }: RunRequest,
+/** What people should know that is no failure. */
+async function closingNotes(
+  run: Run,
+  { projects, streams, range, only }: RunRequest,
+  tasks: readonly Task[],
+  reports: readonly StreamReport[],
 ): Promise<string[]> {
-  const [projectIds, names] = [projects.map(({ id }) => id), streams.map(({ name }) => name)]
-  const about = { projectIds, streams: names, runId, from: provisionalFrom }
-  const days = await withRetries(warehouse, signal, () => differingProvisionalDays(warehouse, about))
-  if (days.length === 0) return []
-  const [{ difference }] = days as [(typeof days)[0]]
-  const where = listSome(days.map(({ stream, date }) => `${stream} ${date}`))
-  return [`days that do not add up yet, and that the next sync reads again: ${where}; ${difference}`]
-}
-
-/** Days that were marked to be read again after the run was planned. */
-async function staleNotes({ warehouse, config, clock, retry }: Run, tasks: readonly Task[]): Promise<string[]> {
-  const ids = [...new Set(tasks.map(({ project }) => project.id))]
+  const { warehouse, config, clock, retry, runId, provisionalFrom } = run
+  const ids = projects.map(({ id }) => id)
+  const missing = await retry(() => readNotOffered(warehouse, ids, clock()))
+  const find = (id: string, name: string) => missing.find((row) => row.project_id === id && row.stream === name)
+  const notes = reports.flatMap(({ project_id, stream, not_offered }) => {
+    if (not_offered === undefined) return []
+    const about = `${stream} of ${project_id}: not offered by the service`
+    if (find(project_id, stream)?.was_read)
+      return [`${about} any more (HTTP ${not_offered}); its rows stay, and it is asked for again in a day`]
+    const isWorthSaying = isNamed(config, stream) || !isUsualRefusal(not_offered)
+    return isWorthSaying ? [`${about} (HTTP ${not_offered}); it is asked again in a week`] : []
+  })
+  // Days that do not add up, and were loaded because the service may still write them.
+  const loaded = { projectIds: ids, streams: streams.map(({ name }) => name), runId, from: provisionalFrom }
+  const differing = await retry(() => differingProvisionalDays(warehouse, loaded))
+  if (differing.length > 0) {
+    const where = listSome(differing.map(({ stream, date }) => `${stream} ${date}`))
+    notes.push(`days that do not add up yet, and that the next sync reads again: ${where}; ${differing[0]!.difference}`)
+  }
+  if (range !== undefined || only !== undefined) return notes
+  // Days that were marked to be read again after the run was planned.
+  const offered = tasks.filter(({ project, stream }) => find(project.id, stream.name) === undefined)
   const interest = daysOfInterest(config, dayOf(clock()))
-  const names = [...new Set(tasks.map(({ stream }) => stream.name))]
+  const names = [...new Set(offered.map(({ stream }) => stream.name))]
   const stale = await retry(() => countStale(warehouse, ids, { streams: names, range: interest }))
-  if (stale.length === 0) return []
-  const most = Math.max(...stale.map(({ days }) => days))
+  if (stale.length === 0) return notes
+  const most = count(Math.max(...stale.map(({ days }) => days)), 'day')
   const where = listSome(stale.map(({ stream }) => stream))
   return [
-    `up to ${count(most, 'day')} of ${where} may have changed, as the rows of other streams have; the next sync reads them again`,
+    ...notes,
+    `up to ${most} of ${where} may have changed, as the rows of other streams have; the next sync reads them again`,
   ]
 }
 

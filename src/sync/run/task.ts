@@ -1,7 +1,6 @@
-import { type Range, showRange } from '../../core/day.ts'
+import { countDays, type Range, showRange } from '../../core/day.ts'
 import { messageOf } from '../../core/errors.ts'
 import { failureRule, reportedCode } from '../../core/failure-code.ts'
-import { streamKey } from '../../core/vocabulary.ts'
 import { monotonic } from '../../core/waiting.ts'
 import { isTriedAgain } from '../../source/retry-policy.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -145,11 +144,8 @@ export function isExhausted({ remaining }: Task): boolean {
 type Counted = { report: StreamReport; observer: Observer }
 
 /** Counts what a window or list did, and notifies the observer. */
-export function countLoad(
-  { report, observer }: Counted,
-  summary: LoadSummary,
-  { days, seconds }: { days: number; seconds: number },
-): void {
+export function countLoad({ report, observer }: Counted, summary: LoadSummary, seconds: number): void {
+  const days = summary.range === undefined ? 0 : countDays(summary.range)
   addLoad(report, summary, days)
   const { inserted, updated, deleted, unchanged } = summary.effect
   const effect = { inserted, updated, deleted, unchanged }
@@ -199,10 +195,6 @@ export function failItem({ task, range }: WorkItem, { reason, code: exactCode }:
   else if (ends === 'project') failures.failProject(project.id, failure)
   else if (ends === 'stream') failRemaining(task, [], failure)
   run.log[code === 'superseded' ? 'warn' : 'error']({ ...logFields(task, range), reason }, 'failed')
-}
-
-export function taskKey(task: Pick<Task, 'project' | 'stream'>): string {
-  return streamKey(task.project.id, task.stream.name)
 }
 
 export function logFields({ project, report }: Task, range: Range | undefined) {
