@@ -147,31 +147,30 @@ export function compareWindow(
   { totals: control, digests, ignored }: Control,
 ): WindowComparison {
   const days = daysIn(range)
+  const isKnown = (day: Day) => control.get(day)?.isWhole === true
+  const adds = isAdditive(stream, ignored)
   // The control report itself must repeat the totals that other streams of this run were compared with.
-  const isKnown = isAdditive(stream, ignored) || isControl(stream)
-  const all = isKnown ? compareDays(stream, days, { found, control, ignored }) : []
-  const differences = withoutRejected(all, found.rejects)
-  if (!isAdditive(stream, ignored)) {
-    const of = (day: Day) => {
-      const digest = isControl(stream) ? digestOf(found.totals!.get(day) ?? new Map()) : undefined
-      const difference = differences.find((one) => one.day === day)?.text
-      return { isReconciled: difference === undefined, digest, difference }
-    }
-    return { differences, uncompared: [], unknown: [], comparesAll: false, of }
-  }
-  const uncompared = days.filter((day) => !control.has(day))
-  const unknown = days.filter((day) => control.get(day)?.isWhole === false)
+  const all = adds || isControl(stream) ? compareDays(stream, days, { found, control, ignored }) : []
   const differing = new Set(all.map(({ day }) => day))
+  const differences = withoutRejected(all, found.rejects)
+  const digest = (day: Day) => {
+    if (isControl(stream)) return digestOf(found.totals!.get(day) ?? new Map())
+    if (adds) return digests?.get(day) ?? (isKnown(day) ? digestOf(control.get(day)!.brands) : undefined)
+    return undefined
+  }
   return {
     differences,
-    uncompared,
-    unknown,
-    comparesAll: ignored.size === 0,
-    of: (day) => ({
-      isReconciled: control.get(day)?.isWhole === true && !differing.has(day),
-      digest: digests?.get(day) ?? (control.get(day)?.isWhole ? digestOf(control.get(day)!.brands) : undefined),
-      difference: differences.find((one) => one.day === day)?.text,
-    }),
+    uncompared: adds ? days.filter((day) => !control.has(day)) : [],
+    unknown: adds ? days.filter((day) => control.get(day)?.isWhole === false) : [],
+    comparesAll: adds && ignored.size === 0,
+    of: (day) => {
+      const difference = differences.find((one) => one.day === day)?.text
+      return {
+        isReconciled: adds ? isKnown(day) && !differing.has(day) : difference === undefined,
+        digest: digest(day),
+        difference,
+      }
+    },
   }
 }
 

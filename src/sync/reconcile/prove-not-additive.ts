@@ -1,9 +1,8 @@
-import { addDays, type Day, type Range } from '../../core/day.ts'
+import { addDays, type Day } from '../../core/day.ts'
 import { KeyError, RefusedError, UsageError } from '../../core/errors.ts'
 import { type Dimension, type Filter, streamKey } from '../../core/vocabulary.ts'
 import { forgetNotAdditive, listNotAdditive, type Measure, saveNotAdditive } from '../../ledger/control-totals.ts'
 import { hasReconciledDay } from '../../ledger/coverage.ts'
-import type { ControlTotals } from '../../rows/day-totals.ts'
 import { sift } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl, keyOf, keyPositions, type Row, RowList } from '../../streams/stream.ts'
@@ -73,49 +72,62 @@ export async function proveNotAdditive(
     run.unproven.add(key)
     return undefined
   }
-  const texts = evidence.map(({ day, text }) => `${day}: ${text}`)
-  await run.retry(() => saveNotAdditive(warehouse, { ...projectStream, measure, evidence: texts }))
-  run.log.warn({ ...projectStream, evidence: texts }, 'stream does not add up to the control totals')
+  await run.retry(() => saveNotAdditive(warehouse, { ...projectStream, measure, evidence }))
+  run.log.warn({ ...projectStream, evidence }, 'stream does not add up to the control totals')
   return measure
 }
 
-/** Days that were read whole and differ alike; undefined if one of them is not, or does not. */
+/** Says how days differ that were read whole and differ alike; undefined if one of them is not, or does not. */
 async function evidenceOf(
   run: Run,
   { project, stream, differences }: Suspect,
   omissions: Omissions,
   context: CallContext,
-): Promise<Difference[] | undefined> {
+): Promise<string[] | undefined> {
   const [{ measure }] = differences as [Difference]
   const range = { from: differences[0]!.day, to: differences.at(-1)!.day }
   const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
-  const evidence: Difference[] = []
+  const evidence: string[] = []
   for (const { day } of differences) {
-    const found = await differenceOfWholeDay(run, { project, stream, day, totals }, context).catch(ignoreRefusal)
-    if (found?.difference.measure !== measure || found.difference.direction !== -1) return undefined
-    if (stream.control === 'brand totals' && !isExplained(stream, found, omissions)) return undefined
-    if (stream.control === 'answers' && !(await isOfKnownPrompts(run, project.id, stream, found.rows))) return undefined
-    evidence.push(found.difference)
+    const of = { project, stream, day }
+    const answer = await readDay(run, of, context)
+    if (answer?.pageRows === undefined || answer.pageRows * 2 >= run.limit.current) return undefined
+    const rows = answer.sifted.rows.values
+    if (!(await hasSameRowsInParts(run, { ...of, rows }, context).catch(ignoreRefusal))) return undefined
+    const compared = { found: answer.sifted, control: totals, ignored: new Set<Measure>() }
+    const [difference] = compareDays(stream, [day], compared)
+    if (difference?.measure !== measure || difference.direction !== -1) return undefined
+    if (stream.control === 'brand totals' && !isExplained(stream, difference, rows, omissions)) return undefined
+    if (stream.control === 'answers' && !(await isOfKnownPrompts(run, project.id, stream, rows))) return undefined
+    evidence.push(`${day}: ${difference.text}`)
   }
   return evidence
 }
 
-/** A day of a stream, and how it differs though it was read whole. */
-interface DifferingDay {
-  difference: Difference
-  rows: readonly Row[]
+interface ProjectDay {
+  project: SyncedProject
+  stream: DayStream
+  day: Day
+}
+
+/** Reads a day alone; undefined if it has rejects, or the service refuses it. */
+async function readDay(run: Run, { project, stream, day }: ProjectDay, context: CallContext) {
+  const request = { caller: project.caller, stream, range: { from: day, to: day }, known: UNKNOWN_WINDOW }
+  const answer = await readWindow(run, request, context, () => new RowList()).catch(ignoreRefusal)
+  return answer?.kind === 'rows' && answer.sifted.rejects.length === 0 ? answer : undefined
 }
 
 /** True if a difference can come from what the service leaves out: groups without a value, or rows without mentions. */
 function isExplained(
   stream: DayStream,
-  { difference, rows }: DifferingDay,
+  { lacksBrands, brands }: Difference,
+  rows: readonly Row[],
   { nullable, rowsWithoutMentions }: Omissions,
 ): boolean {
   const hasNoNullGroup = (dimension: Dimension) => rows.every((row) => stream.dimensionOf(row, dimension) !== null)
   // Groups that are left out lower the sums of several brands, and do not remove single ones.
-  if (!difference.lacksBrands && nullable.some(hasNoNullGroup)) return true
-  return rowsWithoutMentions && !hasRowsWithoutMentions(stream, rows, difference.brands)
+  if (!lacksBrands && nullable.some(hasNoNullGroup)) return true
+  return rowsWithoutMentions && !hasRowsWithoutMentions(stream, rows, brands)
 }
 
 /** True if most chats belong to prompts that the project has or had. Those of another project would not. */
@@ -199,10 +211,9 @@ export async function recheckNotAdditive(run: Run, project: SyncedProject, conte
     if (projectId !== project.id || stream === undefined || day === undefined) continue
     const range = { from: day, to: day }
     const { totals } = await readControl(run, { project, filters: stream.filters ?? [], range }, context)
-    const request = { caller: project.caller, stream, range, known: UNKNOWN_WINDOW }
     // The service may no longer have days as old.
-    const answer = await readWindow(run, request, context, () => new RowList()).catch(ignoreRefusal)
-    if (answer?.kind !== 'rows' || answer.sifted.rejects.length > 0 || answer.sifted.rows.length === 0) continue
+    const answer = await readDay(run, { project, stream, day }, context)
+    if (answer === undefined || answer.sifted.rows.length === 0) continue
     const compared = { found: answer.sifted, control: totals, ignored: new Set<Measure>() }
     if (compareDays(stream, [day], compared).length > 0) continue
     await run.retry(() => forgetNotAdditive(warehouse, { projectId, stream: name }))
@@ -216,43 +227,20 @@ function ignoreRefusal(error: unknown): undefined {
   if (!isRefusal) throw error
 }
 
-/** How a day differs though it was read whole; undefined if it does not differ, or cannot be shown to be whole. */
-async function differenceOfWholeDay(
-  run: Run,
-  { project, stream, day, totals }: { project: SyncedProject; stream: DayStream; day: Day; totals: ControlTotals },
-  context: CallContext,
-): Promise<DifferingDay | undefined> {
-  const range = { from: day, to: day }
-  const request = { caller: project.caller, stream, range, known: UNKNOWN_WINDOW }
-  const answer = await readWindow(run, request, context, () => new RowList())
-  if (answer.kind !== 'rows' || answer.sifted.rejects.length > 0) return undefined
-  if (answer.pageRows === undefined || answer.pageRows * 2 >= run.limit.current) return undefined
-  const { rowsByDay, rows, totals: found } = answer.sifted
-  if (!(await hasSameRowsInParts(run, { project, stream, range, rows: rows.values }, context))) return undefined
-  const [difference] = compareDays(stream, [day], {
-    found: { rowsByDay, totals: found },
-    control: totals,
-    ignored: new Set(),
-  })
-  return difference && { difference, rows: rows.values }
-}
-
 /** True if the parts of a day by its first dimension have the rows of the whole: a truncated answer would have others. */
 async function hasSameRowsInParts(
   run: Run,
-  { project, stream, range, rows }: { project: SyncedProject; stream: DayStream; range: Range; rows: readonly Row[] },
+  { project, stream, day, rows }: ProjectDay & { rows: readonly Row[] },
   context: CallContext,
 ): Promise<boolean> {
+  const range = { from: day, to: day }
   const [dimension] = stream.splitDimensions
   if (dimension === undefined) return false
   const values = [...new Set(rows.map((row) => stream.dimensionOf(row, dimension)))].filter((value) => value !== null)
   const half = values.slice(0, Math.ceil(values.length / 2))
   const filters: Filter[] =
     stream.filterTakes === 'lists'
-      ? [
-          { field: dimension, operator: 'in', values: half },
-          { field: dimension, operator: 'not_in', values: half },
-        ]
+      ? (['in', 'not_in'] as const).map((operator) => ({ field: dimension, operator, values: half }))
       : values.map((value) => ({ field: dimension, operator: 'in', values: [value] }))
   const positions = keyPositions(stream)
   const keys = new Set(rows.map((row) => keyOf(row, positions)))
