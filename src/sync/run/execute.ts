@@ -16,19 +16,17 @@ import { syncWindow } from './sync-window.ts'
 import { countLoad, countRequest, failItem, logFields, type Task, TaskRotation, type WorkItem } from './task.ts'
 
 /** A window of a project's stream, or its list, which has no range. */
-interface Item {
-  project: SyncedProject
-  stream: Stream
-  range: Range | undefined
-}
+type Item = Pick<Task, 'project' | 'stream'> & { range: Range | undefined }
 
 /** Reads and loads one window or list. A failure is a result, too: the caller decides what it ends. */
 export function performItem(run: Run, item: Item, call: CallContext): Promise<ItemResult> {
   const { project, stream, range } = item
   const about = {
-    'visibility_sync.run_id': run.runId,
-    'visibility_sync.project': project.id,
-    'visibility_sync.stream': stream.name,
+    ...{
+      'visibility_sync.run_id': run.runId,
+      'visibility_sync.project': project.id,
+      'visibility_sync.stream': stream.name,
+    },
     ...(range === undefined ? {} : { 'visibility_sync.window': showRange(range) }),
   }
   return inSpan('window', about, async (span) => {
@@ -46,15 +44,14 @@ async function perform(run: Run, { project, stream, range }: Item, call: CallCon
     if (stream.by === 'list') return await syncList(run, project, stream, context)
     return await syncWindow(run, { project, stream, range: range! }, context)
   } catch (error) {
-    if (run.signal.aborted || error instanceof InterruptedError) return stopped
+    if (run.signal.aborted || error instanceof InterruptedError)
+      return { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     if (saysNotOffered(run.config, stream, error))
       return noteNotOffered(run, { project, stream }, error.status, call).catch(failedItem)
     return failedItem(error)
   }
 }
-
-const stopped: ItemResult = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
 
 function failedItem(error: unknown): FailedItem {
   return { kind: 'failed', reason: messageOf(error), code: failureCodeOf(error) }

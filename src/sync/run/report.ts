@@ -3,22 +3,16 @@ import type { ReportedCode } from '../../core/failure-code.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
 import type { LoadSummary } from './run.ts'
 
-/** What a run did with one stream of one project. */
-export interface StreamReport {
+/** What a load adds to a report. */
+const LOADED = ['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged', 'quarantined'] as const
+/** The numbers of a report that add up over projects. */
+const COUNTERS = [...LOADED, 'requests', 'retries', 'seconds'] as const
+type Counter = (typeof COUNTERS)[number]
+
+/** What a run did with one stream of one project. `retries` are attempts that failed in a way that is tried again. */
+export interface StreamReport extends Record<Counter, number> {
   project_id: string
   stream: string
-  days: number
-  windows: number
-  rows_read: number
-  inserted: number
-  updated: number
-  deleted: number
-  unchanged: number
-  quarantined: number
-  requests: number
-  /** Attempts that failed in a way that is tried again. Runs of older versions have none. */
-  retries: number
-  seconds: number
   held: { range: string; rows_present: number; rows_vanishing: number }[]
   /** Days that do not add up to the service's own totals. Runs of older versions have none. */
   unreconciled: { date: string; difference: string }[]
@@ -47,36 +41,22 @@ export interface Failure {
   code: ReportedCode
 }
 
-/** The numbers of a report that add up over projects. */
-const COUNTERS = [
-  ...(['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged'] as const),
-  ...(['quarantined', 'requests', 'retries', 'seconds'] as const),
-]
-
 export function emptyReport(projectId: string, stream: string): StreamReport {
-  const zero = Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Record<(typeof COUNTERS)[number], number>
+  const zero = Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Record<Counter, number>
   return { project_id: projectId, stream, ...zero, held: [], unreconciled: [], failed: [] }
 }
 
-export function addLoad(report: StreamReport, summary: LoadSummary, days: number): void {
-  const { effect } = summary
-  report.windows++
-  report.days += days
-  report.rows_read += summary.rowsRead
-  report.inserted += effect.inserted
-  report.updated += effect.updated
-  report.deleted += effect.deleted
-  report.unchanged += effect.unchanged
-  report.quarantined += summary.rejects
-  if (summary.difference !== undefined)
-    report.unreconciled.push({ date: rangeText(summary.range), difference: summary.difference })
-  if (effect.held !== undefined) {
-    report.held.push({
-      range: rangeText(summary.range),
-      rows_present: effect.held.present,
-      rows_vanishing: effect.held.vanishing,
-    })
-  }
+export function addLoad(
+  report: StreamReport,
+  { range, rowsRead, rejects, difference, effect }: LoadSummary,
+  days: number,
+): void {
+  const added = { ...effect, windows: 1, days, rows_read: rowsRead, quarantined: rejects }
+  for (const name of LOADED) report[name] += added[name]
+  if (difference !== undefined) report.unreconciled.push({ date: rangeText(range), difference })
+  if (effect.held === undefined) return
+  const { present, vanishing } = effect.held
+  report.held.push({ range: rangeText(range), rows_present: present, rows_vanishing: vanishing })
 }
 
 export function addFailure(report: StreamReport, range: Range | undefined, { reason, code }: Failure): void {

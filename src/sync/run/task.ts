@@ -20,14 +20,10 @@ export interface Observer {
 }
 
 /** A window or list that was loaded. */
-export interface Step {
+export interface Step extends Pick<StreamReport, 'stream' | 'days' | 'quarantined' | 'seconds'> {
   projectId: string
-  stream: string
-  days: number
   rows: number
-  effect: { inserted: number; updated: number; deleted: number; unchanged: number }
-  quarantined: number
-  seconds: number
+  effect: Pick<StreamReport, 'inserted' | 'updated' | 'deleted' | 'unchanged'>
 }
 
 export interface Task {
@@ -164,20 +160,16 @@ export function failRemaining(task: Task, inFlight: readonly (Range | undefined)
   const { remaining, report } = task
   const ranges =
     remaining.kind === 'windows' ? remaining.feed.removeRest() : remaining.state === 'due' ? [undefined] : []
-  const unread = failure === undefined ? notRead(task) : notReadBecause(failure)
+  const unread = notRead(task, failure)
   for (const range of [...inFlight, ...ranges]) addFailure(report, range, unread)
 }
 
-/** Why a window was left: its project cannot be read, or the run was stopped. */
-function notRead({ run, shared: { failures }, project }: Task): Failure {
-  const failure = failures.projects.get(project.id) ?? failures.stopReason
-  if (failure !== undefined) return notReadBecause(failure)
+/** Why a window was left: its stream or project cannot be read, or the run was stopped. */
+function notRead({ run, shared: { failures }, project }: Task, ofStream?: Failure): Failure {
+  const failure = ofStream ?? failures.projects.get(project.id) ?? failures.stopReason
+  if (failure !== undefined) return { reason: `not read: ${failure.reason}`, code: failure.code }
   if (!run.signal.aborted) return { reason: 'not read', code: 'error' }
   return { reason: 'not read: the run was stopped', code: 'interrupted' }
-}
-
-function notReadBecause({ reason, code }: Failure): Failure {
-  return { reason: `not read: ${reason}`, code }
 }
 
 /** Counts a failure, and ends what cannot be read for the same reason. */
