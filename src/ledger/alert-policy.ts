@@ -13,9 +13,7 @@ export interface Decision {
   send: boolean
 }
 
-export interface Trouble {
-  condition: string
-  text: string
+export interface Trouble extends Pick<AlertState, 'condition' | 'text'> {
   members: readonly string[]
   /** Members that resolved while others did not. */
   over: readonly string[]
@@ -99,10 +97,7 @@ export async function changeAlert(
   if (state === undefined) return decision
   const members = sql<string[]>`${state.members}::text[]`
   const values = { ...state, condition, text: redactor.text(state.text), members }
-  await ops
-    .insertInto('alerts')
-    .values(values)
-    .onConflict((conflict) => conflict.column('condition').doUpdateSet(values))
-    .execute()
+  const insert = ops.insertInto('alerts').values(values)
+  await insert.onConflict((conflict) => conflict.column('condition').doUpdateSet(values)).execute()
   return decision
 }

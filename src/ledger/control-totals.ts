@@ -57,39 +57,33 @@ export function controlEntry(
   return { sql, read: (rows) => (rows as { date: Day }[]).map(({ date }) => date) }
 }
 
-/** Control totals as they are stored, with the digests that were computed then. */
-export interface StoredControl {
-  totals: ControlTotals
-  digests: ReadonlyMap<Day, TotalsDigest>
-}
-
-/** The totals of a range that one run read, by day. A day that the run did not read is missing. */
+/** The totals of a range that one run read, by day, with the digests that were computed then. A day that the run did not read is missing. */
 export function controlOf(
   { opsSchema }: Warehouse,
   { projectId, filters }: ControlKey,
   range: Range,
   runId: number,
-): Statement<StoredControl> {
+): Statement<{ totals: ControlTotals; digests: ReadonlyMap<Day, TotalsDigest> }> {
   const sql = `select date, totals, counts_digest::text as counts, answers_digest::text as answers from ${quote(opsSchema, 'control_totals')}
     where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))} and run_id = ${runId}
       and date between ${literal(range.from)} and ${literal(range.to)}`
-  return { sql, read: storedControl }
+  const read = (rows: Record<string, unknown>[]) => {
+    const totals = new Map<Day, { brands: Map<string, BrandTotals>; isWhole: boolean }>()
+    const digests = new Map<Day, TotalsDigest>()
+    for (const { date, totals: brands, counts, answers } of rows as unknown as ControlRow[]) {
+      totals.set(date, { brands: new Map(Object.entries(brands ?? {})), isWhole: counts !== null })
+      if (counts !== null) digests.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
+    }
+    return { totals, digests }
+  }
+  return { sql, read }
 }
 
-function storedControl(rows: Record<string, unknown>[]): StoredControl {
-  const totals = new Map<Day, { brands: Map<string, BrandTotals>; isWhole: boolean }>()
-  const digests = new Map<Day, TotalsDigest>()
-  for (const row of rows as {
-    date: Day
-    totals: Record<string, BrandTotals> | null
-    counts: string | null
-    answers: string
-  }[]) {
-    const { date, counts, answers } = row
-    totals.set(date, { brands: new Map(Object.entries(row.totals ?? {})), isWhole: counts !== null })
-    if (counts !== null) digests.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
-  }
-  return { totals, digests }
+interface ControlRow {
+  date: Day
+  totals: Record<string, BrandTotals> | null
+  counts: string | null
+  answers: string
 }
 
 /** How many brands each day had when the totals were last read, to size the next requests. */

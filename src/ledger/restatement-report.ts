@@ -55,7 +55,7 @@ export async function readRestatements(warehouse: Warehouse, filter: Restatement
   const where = `seen_at >= $1::date::timestamp at time zone 'UTC' and seen_at < ($2::date + 1)::timestamp at time zone 'UTC'
     and ($3::text is null or project_id = $3) and ($4::text is null or stream = $4)`
   const values = [filter.from, filter.to, filter.project ?? null, filter.stream ?? null]
-  const groups = await warehouse.pool.query<RestatementGroup & { total: number }>(
+  const groups = await warehouse.pool.query<RestatementGroup & { total?: number }>(
     `select run_id, project_id, stream, min(date) as "from", max(date) as "to", count(distinct date)::int as days, ${SUMS},
        max(seen_at) as seen_at, max(cause) as cause, count(*) over ()::int as total
      from ${table} where ${where} group by run_id, project_id, stream
@@ -67,26 +67,18 @@ export async function readRestatements(warehouse: Warehouse, filter: Restatement
      from ${table} where ${where} group by 1 order by 1`,
     values,
   )
-  const ages = await warehouse.pool.query<{ median: number | null; usual: number | null }>(
-    `select percentile_disc(0.5) within group (order by (seen_at at time zone 'UTC')::date - date)::int as median,
-       percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)::int as usual
+  const ages = await warehouse.pool.query<Pick<RestatementReport, 'median_age' | 'oldest_usual_age'>>(
+    `select percentile_disc(0.5) within group (order by (seen_at at time zone 'UTC')::date - date)::int as median_age,
+       percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)::int as oldest_usual_age
      from ${table} where ${where}`,
     values,
   )
-  const sum = (field: keyof RestatementTotals) => byDay.rows.reduce((total, row) => total + Number(row[field]), 0)
-  return {
-    groups: groups.rows.map(({ total: _total, ...group }) => group),
-    total: {
-      groups: groups.rows[0]?.total ?? 0,
-      days: sum('days'),
-      rows_inserted: sum('rows_inserted'),
-      rows_updated: sum('rows_updated'),
-      rows_deleted: sum('rows_deleted'),
-    },
-    by_day: byDay.rows,
-    median_age: ages.rows[0]?.median ?? null,
-    oldest_usual_age: ages.rows[0]?.usual ?? null,
-  }
+  const total = { groups: groups.rows[0]?.total ?? 0, days: 0, rows_inserted: 0, rows_updated: 0, rows_deleted: 0 }
+  for (const row of byDay.rows)
+    for (const name of ['days', 'rows_inserted', 'rows_updated', 'rows_deleted'] as const)
+      total[name] += Number(row[name])
+  for (const group of groups.rows) delete group.total
+  return { groups: groups.rows, total, by_day: byDay.rows, ...ages.rows[0]! }
 }
 
 export interface RunChange extends Omit<RestatementTotals, 'days'> {

@@ -102,10 +102,11 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
     kept?.lookback() ?? readLookback(warehouse, options),
     kept?.runs(warehouse) ?? lastRuns(warehouse, options.runs),
   ])
-  const withReasons = runs.map((run) => ({ ...run, reason: runReason(run) ?? null }))
-  const totals = { streams: streams.length, held: held.total, quarantine: quarantine.length, drift: drift.total }
-  const found = { streams, held: held.ranges, unreconciled, not_additive, quarantine, drift: drift.notes }
-  return { ...found, lookback, runs: withReasons, totals }
+  return {
+    ...{ streams, held: held.ranges, unreconciled, not_additive, quarantine, drift: drift.notes, lookback },
+    runs: runs.map((run) => ({ ...run, reason: runReason(run) ?? null })),
+    totals: { streams: streams.length, held: held.total, quarantine: quarantine.length, drift: drift.total },
+  }
 }
 
 async function streamStatus(
@@ -168,11 +169,9 @@ export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ r
      group by project_id, stream, stretch order by project_id, stream, min(date) limit $1`,
     [most ?? null],
   )
-  const ranges = rows.map((found) => {
-    const { total: _, ...row } = found
-    const { project_id, stream, from, to } = row
+  const ranges = rows.map(({ project_id, stream, from, to, since }) => {
     const range = `--from ${from} --to ${to} --stream ${stream} --project ${project_id}`
-    return { ...row, accept: `visibility-sync backfill ${range} --accept-deletes` }
+    return { project_id, stream, from, to, since, accept: `visibility-sync backfill ${range} --accept-deletes` }
   })
   return { ranges, total: rows[0]?.total ?? 0 }
 }
@@ -182,24 +181,20 @@ export async function isHeld(
   { ops }: Warehouse,
   { project_id, stream, from, to }: Pick<HeldStatus, 'project_id' | 'stream' | 'from' | 'to'>,
 ): Promise<boolean> {
-  const { held } = await ops
-    .selectFrom('coverage')
-    .select(({ fn }) => fn.countAll<number>().as('held'))
-    .where((eb) => eb.and({ project_id, stream, state: 'held' }))
+  const ofStream = ops.selectFrom('coverage').where((eb) => eb.and({ project_id, stream, state: 'held' }))
+  const held = await ofStream
+    .select('date')
     .where((eb) => eb.between('date', from, to))
-    .executeTakeFirstOrThrow()
-  return held > 0 && held === countDays({ from, to })
+    .execute()
+  return held.length > 0 && held.length === countDays({ from, to })
 }
 
 async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
-  const rows = await ops
-    .selectFrom('drift')
-    .select(['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'])
-    .select(({ fn }) => fn.countAll<number>().over().as('total'))
-    .orderBy('first_seen_at', 'desc')
-    .limit(MOST_DRIFT)
-    .execute()
-  return { notes: rows.map(({ total: _total, ...note }) => note), total: rows[0]?.total ?? 0 }
+  const columns = ['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'] as const
+  const drift = ops.selectFrom('drift')
+  const notes = await drift.select(columns).orderBy('first_seen_at', 'desc').limit(MOST_DRIFT).execute()
+  const { total } = await drift.select(({ fn }) => fn.countAll<number>().as('total')).executeTakeFirstOrThrow()
+  return { notes, total }
 }
 
 export async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<UnreconciledStatus[]> {
@@ -237,8 +232,8 @@ export async function readLookback(
      from ${quote(opsSchema, 'restatements')} where seen_at > now() - interval '60 days' and date <= $1::date`,
     [daysOfInterest(config, today).to],
   )
-  const age = rows[0]!.age
-  const needed = age === null ? null : Number(age) + 1
-  const configured = config.lookback_days
-  return { configured_days: configured, needed_days: needed, too_short: needed !== null && needed > configured }
+  const { age } = rows[0]!
+  const needed_days = age === null ? null : Number(age) + 1
+  const configured_days = config.lookback_days
+  return { configured_days, needed_days, too_short: needed_days !== null && needed_days > configured_days }
 }

@@ -91,16 +91,22 @@ async function readProject(reading: Reading): Promise<void> {
     }
     const wanted = queue.splice(0, BATCH)
     if (wanted.length === 0) return
-    const day = dayOf(run.clock())
-    const budget = { wanted: wanted.length, budget: settings.requests_per_day }
-    const taken = await run.retry(() => takeRequests(run.warehouse, { projectId: project.id, day }, budget))
+    const taken = await takeBudget(reading, wanted.length)
     if (taken === 0) return
     const answers = await askAll(reading, wanted.slice(0, taken))
-    if (await isNoLongerOffered(reading, answers)) return
+    const status = await statusOfRefusal(reading, answers)
+    // The next day asks for the same chats again.
+    if (status === 'unknown') return
+    if (status !== undefined) {
+      await noteNotOffered(run, reading, status, reading.context)
+      report.not_offered = status
+      return
+    }
     await load(reading, answers)
     for (const { id, error } of answers) {
       if (error === undefined) continue
-      if (isFatal(error)) throw error
+      // Other chats of the project would fail for the same reason, and use up the budget.
+      if (error instanceof DownError || error instanceof RefusedError) throw error
       const times = (tries.get(id) ?? 0) + 1
       tries.set(id, times)
       if (times < MOST_TRIES) queue.push(id)
@@ -109,9 +115,10 @@ async function readProject(reading: Reading): Promise<void> {
   }
 }
 
-/** Other chats of the project would fail for the same reason, and use up the budget. */
-function isFatal(error: unknown): boolean {
-  return error instanceof DownError || error instanceof RefusedError
+function takeBudget({ run, project, settings }: Reading, wanted: number): Promise<number> {
+  const projectDay = { projectId: project.id, day: dayOf(run.clock()) }
+  const budget = { wanted, budget: settings.requests_per_day }
+  return run.retry(() => takeRequests(run.warehouse, projectDay, budget))
 }
 
 async function askAll(reading: Reading, ids: readonly string[]): Promise<Read[]> {
@@ -135,34 +142,22 @@ async function ask({ run, project, context }: Reading, id: string): Promise<Read
 }
 
 /**
- * A service that offers no contents answers as if every chat were gone. So if a batch has chats that are gone and no content, a
- * chat is asked for whose content was read before. Only if that is there, the others are gone.
+ * The status by which the service says that it offers no contents. Such a service may also answer as if every chat were gone. So
+ * if a batch has chats that are gone and no content, a chat is asked for whose content was read before. Only if that is there, the
+ * others are gone.
  */
-async function isNoLongerOffered(reading: Reading, answers: readonly Read[]): Promise<boolean> {
-  const refused = answers.find(({ error }) => error instanceof RefusedError && [403, 405].includes(error.status ?? 0))
-  if (refused !== undefined) return noteContentsNotOffered(reading, (refused.error as RefusedError).status!)
-  const gone = answers.find((answer) => answer.gone !== undefined)
-  if (gone === undefined || answers.some(({ content }) => content !== undefined)) return false
-  const { run, project, settings } = reading
+async function statusOfRefusal(reading: Reading, answers: readonly Read[]): Promise<number | 'unknown' | undefined> {
+  for (const { error } of answers)
+    if (error instanceof RefusedError && [403, 405].includes(error.status ?? 0)) return error.status
+  const gone = answers.find((answer) => answer.gone !== undefined)?.gone
+  if (gone === undefined || answers.some(({ content }) => content !== undefined)) return undefined
+  const { run, project } = reading
   const known = await run.retry(() => readChat(run.warehouse, project.id))
-  if (known === undefined) return noteContentsNotOffered(reading, gone.gone!)
-  const projectDay = { projectId: project.id, day: dayOf(run.clock()) }
-  const budget = { wanted: 1, budget: settings.requests_per_day }
-  const taken = await run.retry(() => takeRequests(run.warehouse, projectDay, budget))
-  // Nothing is left to find out with: the next day asks for the same chats again.
-  if (taken === 0) return true
+  if (known === undefined) return gone
+  if ((await takeBudget(reading, 1)) === 0) return 'unknown'
   const control = await ask(reading, known)
   if (control.error !== undefined) throw control.error
-  return control.gone === undefined ? false : noteContentsNotOffered(reading, gone.gone!)
-}
-
-async function noteContentsNotOffered(
-  { run, project, stream, report, context }: Reading,
-  status: number,
-): Promise<true> {
-  await noteNotOffered(run, { project, stream }, status, context)
-  report.not_offered = status
-  return true
+  return control.gone === undefined ? undefined : gone
 }
 
 async function load({ run, project, stream, report, observer }: Reading, answers: readonly Read[]): Promise<void> {
