@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { sql } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
@@ -8,6 +8,7 @@ import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import { monotonic, sleep, withTimeLimit } from '../core/waiting.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { openRun, type RunStart } from './runs.ts'
@@ -57,9 +58,8 @@ export async function lockRun(
   const token = randomUUID()
   let isLogged = false
   for (;;) {
-    const attempt = await withRetries(warehouse, signal, () =>
-      tryLock(warehouse, projectStreams, { ...start, token, shared }),
-    )
+    const tryOnce = () => tryLock(warehouse, projectStreams, { ...start, token, shared })
+    const attempt = await withRetries(warehouse, signal, tryOnce)
     if ('runId' in attempt) return renewLock(warehouse, attempt.runId)
     if (attempt.silentSeconds < SILENT_SECONDS)
       throw new LockedError(`${activity(attempt.projectStream)} by ${attempt.holder}; nothing was read or written`)
@@ -76,19 +76,23 @@ async function tryLock(
   projectStreams: readonly ProjectStream[],
   { token, shared, ...start }: RunStart & { token: string; shared: boolean },
 ): Promise<Attempt> {
+  const columns = [
+    projectStreams.map(({ projectId }) => projectId),
+    projectStreams.map(({ stream }) => stream),
+  ] as const
   return inTransaction(warehouse, async (tx) => {
     await lockLeases(tx)
     const before = await tx.ops.selectFrom('runs').select('run_id').where('lock_token', '=', token).executeTakeFirst()
     if (before !== undefined) return { runId: before.run_id }
     await refuseOlderVersions(tx, projectStreams)
     await closeDead(tx)
-    const holder = await findHolder(tx, projectStreams, shared)
+    const holder = await findHolder(tx, columns, shared)
     if (holder !== undefined) return holder
     const runId = await openRun(tx, { ...start, process: processIdentity(), lock_token: token }, LEASE_SECONDS)
     await tx.client.query(
       `insert into ${quote(tx.opsSchema, 'run_leases')} (project_id, stream, run_id, is_shared)
        select project_id, stream, $3, $4 from unnest($1::text[], $2::text[]) as projectStream(project_id, stream)`,
-      [projectStreams.map(({ projectId }) => projectId), projectStreams.map(({ stream }) => stream), runId, shared],
+      [...columns, runId, shared],
     )
     return { runId }
   })
@@ -110,47 +114,38 @@ async function refuseOlderVersions(
      where not pg_try_advisory_xact_lock_shared(hashtextextended(name, 0)) limit 1`,
     [names],
   )
-  const projectStream = rows[0] && projectStreams[rows[0].position - 1]
-  if (projectStream === undefined) return
+  if (rows[0] === undefined) return
+  const { projectId, stream } = projectStreams[rows[0].position - 1]!
   throw new LockedError(
-    `${projectStream.stream} of ${projectStream.projectId} is being synced by an older version of visibility-sync; nothing was read or written`,
+    `${stream} of ${projectId} is being synced by an older version of visibility-sync; nothing was read or written`,
   )
+}
+
+type Holder = Pick<Selectable<OpsTables['runs']>, 'run_id' | 'command' | 'host' | 'pid' | 'started_at'> & {
+  projectId: string
+  stream: string
+  silentSeconds: number
 }
 
 async function findHolder(
   { client, opsSchema }: Transaction,
-  projectStreams: readonly ProjectStream[],
+  [projectIds, streams]: readonly [string[], string[]],
   shared: boolean,
 ): Promise<Exclude<Attempt, { runId: number }> | undefined> {
-  const { rows } = await client.query<{
-    project_id: string
-    stream: string
-    run_id: number
-    command: string
-    host: string
-    pid: number
-    started_at: Date
-    silent_seconds: number
-  }>(
-    `select l.project_id, l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
-       extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => $4)))::float8 as silent_seconds
+  const { rows } = await client.query<Holder>(
+    `select l.project_id as "projectId", l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
+       extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => $4)))::float8 as "silentSeconds"
      from ${quote(opsSchema, 'run_leases')} l join ${quote(opsSchema, 'runs')} r using (run_id)
      where (l.project_id, l.stream) in (select * from unnest($1::text[], $2::text[]))
        and r.outcome is null and not (l.is_shared and $3)
-     order by silent_seconds limit 1`,
-    [
-      projectStreams.map(({ projectId }) => projectId),
-      projectStreams.map(({ stream }) => stream),
-      shared,
-      LEASE_SECONDS,
-    ],
+     order by "silentSeconds" limit 1`,
+    [projectIds, streams, shared, LEASE_SECONDS],
   )
-  const [found] = rows
-  if (found === undefined) return undefined
-  const since = `${found.started_at.toISOString().slice(0, 19)}Z`
-  const holder = `run ${found.run_id} (${found.command}, since ${since}, process ${found.pid} on ${found.host})`
-  const projectStream = { projectId: found.project_id, stream: found.stream }
-  return { projectStream, holder, silentSeconds: found.silent_seconds }
+  if (rows[0] === undefined) return undefined
+  const { projectId, stream, run_id, command, host, pid, started_at, silentSeconds } = rows[0]
+  const since = `${started_at.toISOString().slice(0, 19)}Z`
+  const holder = `run ${run_id} (${command}, since ${since}, process ${pid} on ${host})`
+  return { projectStream: { projectId, stream }, holder, silentSeconds }
 }
 
 /** Closes runs whose process died as interrupted. */
@@ -171,17 +166,13 @@ async function closeDead({ ops }: Transaction): Promise<void> {
     .select(sql<boolean>`coalesce(lease_expires_at < clock_timestamp(), ${sql.raw(OLD_RUN)})`.as('expired'))
     .where('outcome', 'is', null)
     .execute()
-  const dead = open
-    .filter(({ expired, process }) => expired || (process !== '' && isProcessAlive(process) === false))
-    .map(({ run_id }) => run_id)
+  const isDead = (run: (typeof open)[0]) => run.expired || (run.process !== '' && isProcessAlive(run.process) === false)
+  const dead = open.filter(isDead).map(({ run_id }) => run_id)
   if (dead.length === 0) return
-  await ops
-    .updateTable('runs')
-    .set({ outcome: 'interrupted', ended_at: sql`now()`, error: 'the process ended without closing the run' })
-    .where('run_id', '=', sql<number>`any(${dead}::bigint[])`)
-    .where('outcome', 'is', null)
-    .execute()
-  await ops.deleteFrom('run_leases').where('run_id', '=', sql<number>`any(${dead}::bigint[])`).execute()
+  const end = { outcome: 'interrupted', error: 'the process ended without closing the run' } as const
+  const update = ops.updateTable('runs').set({ ...end, ended_at: sql`now()` })
+  await update.where('run_id', 'in', dead).where('outcome', 'is', null).execute()
+  await ops.deleteFrom('run_leases').where('run_id', 'in', dead).execute()
 }
 
 function renewLock(warehouse: Warehouse, runId: number): RunLock {
@@ -195,10 +186,7 @@ function renewLock(warehouse: Warehouse, runId: number): RunLock {
       released.abort()
       await renewing
       // A database that is away loses nothing: the lease expires by itself.
-      await withDeadline(
-        warehouse.ops.deleteFrom('run_leases').where('run_id', '=', runId).execute(),
-        RENEWAL_DEADLINE_MS,
-      ).catch(() => {})
+      await withDeadline(warehouse.ops.deleteFrom('run_leases').where('run_id', '=', runId).execute()).catch(() => {})
     },
   }
 }
@@ -214,7 +202,7 @@ async function renewUntil(
     const pause = delay(awaySince === undefined ? RENEW_MS : AWAY_RETRY_MS, true, { signal: released, ref: false })
     if (!(await pause.catch(() => false))) return
     try {
-      const isOurs = await withDeadline(renew(warehouse, runId), RENEWAL_DEADLINE_MS)
+      const isOurs = await withDeadline(renew(warehouse, runId))
       awaySince = undefined
       if (!isOurs) lost.abort(new LockedError('another run took over, because this one was silent for too long'))
     } catch (cause) {
@@ -238,6 +226,7 @@ async function renew({ ops }: Warehouse, runId: number): Promise<boolean> {
 }
 
 /** A frozen connection must not stop the renewals: they go on over another one. */
-function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> {
-  return withTimeLimit(ms, work, () => new TransientError(`no answer within ${ms / 1000} s`))
+function withDeadline<T>(work: Promise<T>): Promise<T> {
+  const seconds = RENEWAL_DEADLINE_MS / 1000
+  return withTimeLimit(RENEWAL_DEADLINE_MS, work, () => new TransientError(`no answer within ${seconds} s`))
 }

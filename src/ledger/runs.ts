@@ -33,11 +33,8 @@ export async function closeRun(
 ): Promise<void> {
   const summary = redactor.json(JSON.stringify(end.summary))
   const error = end.error === null ? null : redactor.text(end.error)
-  await ops
-    .updateTable('runs')
-    .set({ outcome: end.outcome, summary, error, ended_at: sql`now()` })
-    .where('run_id', '=', runId)
-    .execute()
+  const update = ops.updateTable('runs').set({ outcome: end.outcome, summary, error, ended_at: sql`now()` })
+  await update.where('run_id', '=', runId).execute()
 }
 
 export type RunDetail = Omit<Selectable<OpsTables['runs']>, 'lease_expires_at' | 'process' | 'lock_token'>
@@ -46,12 +43,8 @@ export type RunRow = Omit<RunDetail, 'version' | 'source'>
 const HEAD = ['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'error'] as const
 
 export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
-  return ops
-    .selectFrom('runs')
-    .select([...HEAD, 'summary'])
-    .orderBy('run_id', 'desc')
-    .limit(limit)
-    .execute()
+  const runs = ops.selectFrom('runs').select([...HEAD, 'summary'])
+  return runs.orderBy('run_id', 'desc').limit(limit).execute()
 }
 
 /**
@@ -59,13 +52,8 @@ export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
  * one, which would leave nothing else in the list.
  */
 export function lastRunHeads({ ops }: Warehouse, limit: number): Promise<Omit<RunRow, 'summary'>[]> {
-  return ops
-    .selectFrom('runs')
-    .select(HEAD)
-    .where('command', 'not like', 'create %')
-    .orderBy('run_id', 'desc')
-    .limit(limit)
-    .execute()
+  const runs = ops.selectFrom('runs').select(HEAD).where('command', 'not like', 'create %')
+  return runs.orderBy('run_id', 'desc').limit(limit).execute()
 }
 
 export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unknown> {
@@ -74,11 +62,8 @@ export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unkn
 }
 
 export function findRun({ ops }: Warehouse, runId: number): Promise<RunDetail | undefined> {
-  return ops
-    .selectFrom('runs')
-    .select([...HEAD, 'summary', 'version', 'source'])
-    .where('run_id', '=', runId)
-    .executeTakeFirst()
+  const runs = ops.selectFrom('runs').select([...HEAD, 'summary', 'version', 'source'])
+  return runs.where('run_id', '=', runId).executeTakeFirst()
 }
 
 /** The runs before and after a run. Their numbers need not follow each other: old runs are pruned. */

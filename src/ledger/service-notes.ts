@@ -1,6 +1,5 @@
 import { type Selectable, sql } from 'kysely'
 import { quote } from '../core/identifier.ts'
-import type { Redactor } from '../core/redactor.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { DriftNote } from '../rows/drift-notes.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -38,11 +37,9 @@ export async function saveNotOffered(
   status: number,
   now: Date,
 ): Promise<void> {
-  await ops
-    .insertInto('not_offered')
-    .values({ project_id: projectId, stream, status, asked_at: now })
-    .onConflict((conflict) => conflict.columns(['project_id', 'stream']).doUpdateSet({ status, asked_at: now }))
-    .execute()
+  const noted = { status, asked_at: now }
+  const insert = ops.insertInto('not_offered').values({ project_id: projectId, stream, ...noted })
+  await insert.onConflict((conflict) => conflict.columns(['project_id', 'stream']).doUpdateSet(noted)).execute()
 }
 
 /** The service offers it: rows were read. */
@@ -58,8 +55,9 @@ export async function saveDrift(
   runId: number,
 ): Promise<void> {
   if (notes.length === 0) return
-  const cleaned = notes.map((note) => clean(note, redactor))
-  const column = (name: keyof DriftNote) => cleaned.map((note) => note[name])
+  // Names and examples come from the service and may hold what Postgres cannot store, or repeat a secret.
+  const storable = (text: string) => redactor.text(text.replaceAll('\0', '\uFFFD').toWellFormed())
+  const column = (name: keyof DriftNote) => notes.map((note) => storable(note[name]))
   await ops
     .insertInto('drift')
     .columns(['project_id', 'stream', 'run_id', 'kind', 'name', 'example'])
@@ -69,10 +67,4 @@ export async function saveDrift(
     )
     .onConflict((conflict) => conflict.doNothing())
     .execute()
-}
-
-/** Names and examples come from the service and may hold what Postgres cannot store, or repeat a secret. */
-function clean({ kind, name, example }: DriftNote, redactor: Redactor): DriftNote {
-  const storable = (text: string) => redactor.text(text.replaceAll('\0', '\uFFFD').toWellFormed())
-  return { kind, name: storable(name), example: storable(example) }
 }

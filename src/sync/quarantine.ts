@@ -1,7 +1,7 @@
 import { type Day, daysIn } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import { REDACTED } from '../core/redactor.ts'
-import { streamKey } from '../core/vocabulary.ts'
+import { type ProjectStream, streamKey } from '../core/vocabulary.ts'
 import { adjustRows, lockOfLoads, markStale } from '../ledger/coverage.ts'
 import {
   dismissEntries,
@@ -42,38 +42,54 @@ export async function retryQuarantine(
   streams: readonly Stream[],
   filter: QuarantineFilter,
 ): Promise<RetryResult> {
-  await reopenDismissed(services, filter)
-  const open = await listQuarantine(services.warehouse, { ...filter, state: 'open' })
-  const missing = (filter.ids ?? []).filter((id) => !open.some(({ quarantine_id }) => quarantine_id === id))
-  if (missing.length > 0)
-    throw new UsageError(`quarantine retry: got ${missing.join(', ')}; there is no such open entry`)
+  const { warehouse } = services
+  await reopenDismissed(warehouse, filter)
+  const open = await listOpen(warehouse, filter, 'retry')
   const result: RetryResult = { tried: open.length, loaded: 0, still_bad: [] }
-  const groups = new Map<string, QuarantineEntry[]>()
-  for (const entry of open) {
-    const name = streamKey(entry.project_id, entry.stream)
-    groups.set(name, [...(groups.get(name) ?? []), entry])
-  }
-  for (const entries of groups.values()) {
-    const stream = streams.find(({ name }) => name === entries[0]!.stream)
-    if (stream === undefined) {
-      const reason = `the stream ${entries[0]!.stream} is not configured`
+  for (const [{ stream: name }, entries] of byProjectStream(open)) {
+    const stream = streams.find((one) => one.name === name)
+    if (stream !== undefined) await retryGroup(services, stream, entries, result)
+    else {
+      const reason = `the stream ${name} is not configured`
       result.still_bad.push(...entries.map(({ quarantine_id }) => ({ quarantine_id, reason })))
-      continue
     }
-    await retryGroup(services, stream, entries, result)
   }
   return result
 }
 
+/** The open entries that match. Throws if one that is named is not among them. */
+async function listOpen(
+  database: Pick<Warehouse, 'ops'>,
+  filter: QuarantineFilter,
+  action: string,
+): Promise<QuarantineEntry[]> {
+  const open = await listQuarantine(database, { ...filter, state: 'open' })
+  const missing = (filter.ids ?? []).filter((id) => !open.some(({ quarantine_id }) => quarantine_id === id))
+  if (missing.length > 0)
+    throw new UsageError(`quarantine ${action}: got ${missing.join(', ')}; there is no such open entry`)
+  return open
+}
+
+function byProjectStream(entries: readonly QuarantineEntry[]): [ProjectStream, QuarantineEntry[]][] {
+  const groups = new Map<string, [ProjectStream, QuarantineEntry[]]>()
+  for (const entry of entries) {
+    const { project_id: projectId, stream } = entry
+    const key = streamKey(projectId, stream)
+    const group = groups.get(key) ?? [{ projectId, stream }, []]
+    groups.set(key, group)
+    group[1].push(entry)
+  }
+  return [...groups.values()]
+}
+
+const idsOf = (entries: readonly QuarantineEntry[]) => entries.map(({ quarantine_id }) => quarantine_id)
+
 /** A retry undoes dismissals, if it names the entries or asks for the dismissed ones. */
-async function reopenDismissed({ warehouse }: Stored, filter: QuarantineFilter): Promise<void> {
+async function reopenDismissed(warehouse: Warehouse, filter: QuarantineFilter): Promise<void> {
   if ((filter.ids ?? []).length === 0 && filter.state !== 'dismissed') return
   await inTransaction(warehouse, async (tx) => {
     const dismissed = await listQuarantine(tx, { ...filter, state: 'dismissed' })
-    await reopenEntries(
-      tx,
-      dismissed.map(({ quarantine_id }) => quarantine_id),
-    )
+    await reopenEntries(tx, idsOf(dismissed))
     for (const { project_id, stream, from_date, to_date } of dismissed) {
       if (from_date === null || to_date === null) continue
       await markStale(tx, project_id, { streams: [stream], days: daysIn({ from: from_date, to: to_date }) })
@@ -92,8 +108,7 @@ async function retryGroup(
   await inTransaction(services.warehouse, async (tx) => {
     await runBatch(tx.client, lockOfLoads(services.warehouse, projectStream))
     // A sync may have resolved some of them since they were listed.
-    const ids = entries.map(({ quarantine_id }) => quarantine_id)
-    const still = await listQuarantine(tx, { ids })
+    const still = await listQuarantine(tx, { ids: idsOf(entries) })
     const bad = new Map<number, string>()
     for (const entry of still) {
       // Which of two contradicting rows is true only a new answer can show.
@@ -107,22 +122,15 @@ async function retryGroup(
       }
     }
     const sound = still.filter(({ quarantine_id }) => !bad.has(quarantine_id))
-    const sifted = sift(
-      stream,
-      sound.map(({ raw }) => raw),
-      { needsTextCheck: true, ...rangeOf(sound) },
-      new PackedRows(stream.columns, projectId),
-    )
+    const raws = sound.map(({ raw }) => raw)
+    const rows = new PackedRows(stream.columns, projectId)
+    const sifted = sift(stream, raws, { needsTextCheck: true, ...rangeOf(sound) }, rows)
     for (const { index, reason } of sifted.rejects) bad.set(sound[index]!.quarantine_id, reason)
     const passed = sound.filter(({ quarantine_id }) => !bad.has(quarantine_id))
-    await adjustRows(tx, projectStream, await load(tx, services, { stream, projectId }, sifted))
+    await adjustRows(tx, projectStream, await load(tx, { stream, projectId }, sifted))
     const { labels } = services.config
     await saveEntities(tx, { projectId, entities: sifted.entities, labels, memory: new Map(), mayRename: false })
-    await resolveEntries(
-      tx,
-      passed.map(({ quarantine_id }) => quarantine_id),
-      'loaded by a retry',
-    )
+    await resolveEntries(tx, idsOf(passed), 'loaded by a retry')
     await markDaysDue(tx, projectStream)
     result.loaded += passed.length
     for (const [quarantine_id, reason] of bad) result.still_bad.push({ quarantine_id, reason })
@@ -131,17 +139,14 @@ async function retryGroup(
 
 /** Each row must still lie in the window in which it was found. */
 function rangeOf(entries: readonly QuarantineEntry[]): { range?: { from: string; to: string } } {
-  const days = entries
-    .flatMap(({ from_date, to_date }) => [from_date, to_date])
-    .filter((day) => day !== null)
-    .sort()
+  const all = entries.flatMap(({ from_date, to_date }) => [from_date, to_date])
+  const days = all.filter((day) => day !== null).sort()
   return days.length === 0 ? {} : { range: { from: days[0]!, to: days.at(-1)! } }
 }
 
 /** Gives how many rows came to each day. */
 async function load(
   tx: Transaction,
-  services: Stored,
   { stream, projectId }: { stream: Stream; projectId: string },
   { rows, rowsByDay, children }: Sifted<PackedRows>,
 ): Promise<[Day, number][]> {
@@ -155,17 +160,11 @@ async function load(
   }
   const days = [...rowsByDay.keys()].sort()
   const range = { from: days[0]!, to: days.at(-1)! }
-  const { warehouse } = services
   const window = { projectId, stream, range }
   // These are some of the rows of their days, so a digest of all would prove nothing.
-  const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window, false))
-  const { byDay } = await replaceWindow(tx, there, {
-    ...window,
-    rows,
-    rowsByDay,
-    ...insertOnly,
-    fencingToken: Number.MAX_SAFE_INTEGER,
-  })
+  const [there] = await runBatch(tx.client, windowSnapshot(tx, window, false))
+  const fencingToken = Number.MAX_SAFE_INTEGER
+  const { byDay } = await replaceWindow(tx, there, { ...window, rows, rowsByDay, ...insertOnly, fencingToken })
   return [...byDay].map(([day, { inserted }]) => [day, inserted])
 }
 
@@ -176,16 +175,9 @@ export async function dismissQuarantine(
   because: string,
 ): Promise<QuarantineEntry[]> {
   return inTransaction(warehouse, async (tx) => {
-    const entries = await listQuarantine(tx, { ...filter, state: 'open' })
-    const found = new Set(entries.map(({ quarantine_id }) => quarantine_id))
-    const missing = (filter.ids ?? []).filter((id) => !found.has(id))
-    if (missing.length > 0)
-      throw new UsageError(`quarantine dismiss: got ${missing.join(', ')}; there is no such open entry`)
-    await dismissEntries(tx, [...found], because)
-    const pairs = new Map(
-      entries.map(({ project_id, stream }) => [streamKey(project_id, stream), { projectId: project_id, stream }]),
-    )
-    for (const projectStream of pairs.values()) await markDaysDue(tx, projectStream)
+    const entries = await listOpen(tx, filter, 'dismiss')
+    await dismissEntries(tx, idsOf(entries), because)
+    for (const [projectStream] of byProjectStream(entries)) await markDaysDue(tx, projectStream)
     return entries
   })
 }
