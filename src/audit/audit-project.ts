@@ -1,6 +1,6 @@
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { notAdditive } from '../ledger/control-totals.ts'
+import { type ControlDays, notAdditive } from '../ledger/control-totals.ts'
 import { type CoveredDay, readCoverage } from '../ledger/coverage.ts'
 import { daysWithOtherPrompts } from '../ledger/reconciled-days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
@@ -74,11 +74,12 @@ async function auditStream(
     return { ...base, left_out: 'its rows were shown not to add up to the totals of this service' }
   const compared = { ...base, days_compared: days.length }
   if (isControl(stream)) {
-    const digests = (await tableControl(warehouse, project.id, stream)).rowDigests
-    const differing = days.filter((day) => (digests.get(day) ?? EMPTY_DAY) !== control.rowDigests.get(day))
+    const stored = await tableControl(warehouse, project.id, stream)
+    const digestIn = (days: ControlDays, day: Day) => days.get(day)?.rowsDigest
+    const differing = days.filter((day) => (digestIn(stored, day) ?? EMPTY_DAY) !== digestIn(control, day))
     return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing }
   }
-  const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control.totals)
+  const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
   const counts = ignored.has('answers') ? TOTALLED.slice(0, 2) : [...TOTALLED]
   return {
     ...compared,
@@ -90,12 +91,12 @@ async function auditStream(
 const EMPTY_DAY = digestText([])
 
 /** The table of the report by date alone, to be compared in all its columns. */
-async function tableControl(warehouse: Warehouse, projectId: string, stream: DayStream) {
+async function tableControl(warehouse: Warehouse, projectId: string, stream: DayStream): Promise<ControlDays> {
   const columns = stream.columns.map(({ name }) => quote(name)).join(', ')
   const query = `select ${columns} from ${tableName(warehouse, stream.table)} where project_id = $1 order by date`
   const { rows } = await warehouse.pool.query<Row>({ ...slowQuery(query, [projectId]), rowMode: 'array' })
   const at = datePosition(stream)
-  if (rows.length === 0) return { rowDigests: new Map<Day, bigint>() }
+  if (rows.length === 0) return new Map()
   const range = { from: rows[0]![at] as Day, to: rows.at(-1)![at] as Day }
   return controlDays(stream, range, { totals: undefined, rejects: [], rows })
 }

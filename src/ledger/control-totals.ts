@@ -1,7 +1,7 @@
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Filter, ProjectStream } from '../core/vocabulary.ts'
-import { answersOf, type BrandTotals, type ControlTotals, digestOf, type TotalsDigest } from '../rows/day-totals.ts'
+import { answersOf, type BrandTotals, type ControlDay, type ControlTotals, digestOf } from '../rows/day-totals.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { literal, type Statement } from '../warehouse/transaction.ts'
 
@@ -18,27 +18,22 @@ export function filtersText(filters: readonly Filter[] = []): string {
 }
 
 /** The control totals of some days, and a digest of all columns of their rows: any change of it is a restatement. */
-export interface ControlDays {
-  totals: ControlTotals
-  rowDigests: ReadonlyMap<Day, bigint>
-}
+export type ControlDays = ReadonlyMap<Day, ControlDay & { rowsDigest: bigint }>
 
 /** Stores the totals of days, and returns the days that had other rows before. */
 export function controlEntry(
   { opsSchema }: Warehouse,
   { projectId, filters }: ControlKey,
-  { totals, rowDigests }: ControlDays,
+  control: ControlDays,
   runId: number,
 ): Statement<Day[]> {
   const table = quote(opsSchema, 'control_totals')
-  const days = [...totals].map(([date, day]) => {
-    const read = { date, rows_digest: String(rowDigests.get(date)) }
-    const totals = Object.fromEntries(day.brands)
-    if (!day.isWhole) return { ...read, totals }
-    const { counts, answers } = digestOf(day.brands)
-    // As texts: numbers of JSON lose digits.
-    const digests = { counts_digest: String(counts), answers_digest: String(answers) }
-    return { ...read, totals, answers: answersOf(day.brands), ...digests }
+  const days = [...control].map(([date, { brands, isWhole, rowsDigest }]) => {
+    // Digests as texts: numbers of JSON lose digits.
+    const day = { date, totals: Object.fromEntries(brands), rows_digest: String(rowsDigest) }
+    if (!isWhole) return day
+    const { counts, answers } = digestOf(brands)
+    return { ...day, answers: answersOf(brands), counts_digest: String(counts), answers_digest: String(answers) }
   })
   const [project, filter] = [projectId, filtersText(filters)].map(literal)
   const sql = `with new as (
@@ -63,18 +58,18 @@ export function controlOf(
   { projectId, filters }: ControlKey,
   range: Range,
   runId: number,
-): Statement<{ totals: ControlTotals; digests: ReadonlyMap<Day, TotalsDigest> }> {
+): Statement<ControlTotals> {
   const sql = `select date, totals, counts_digest::text as counts, answers_digest::text as answers from ${quote(opsSchema, 'control_totals')}
     where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))} and run_id = ${runId}
       and date between ${literal(range.from)} and ${literal(range.to)}`
   const read = (rows: Record<string, unknown>[]) => {
-    const totals = new Map<Day, { brands: Map<string, BrandTotals>; isWhole: boolean }>()
-    const digests = new Map<Day, TotalsDigest>()
-    for (const { date, totals: brands, counts, answers } of rows as unknown as ControlRow[]) {
-      totals.set(date, { brands: new Map(Object.entries(brands ?? {})), isWhole: counts !== null })
-      if (counts !== null) digests.set(date, { counts: BigInt(counts), answers: BigInt(answers) })
+    const control = new Map<Day, ControlDay>()
+    for (const { date, totals, counts, answers } of rows as unknown as ControlRow[]) {
+      const brands = new Map(Object.entries(totals ?? {}))
+      if (counts === null) control.set(date, { brands, isWhole: false })
+      else control.set(date, { brands, isWhole: true, digest: { counts: BigInt(counts), answers: BigInt(answers) } })
     }
-    return { totals, digests }
+    return control
   }
   return { sql, read }
 }

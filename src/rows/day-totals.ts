@@ -7,7 +7,13 @@ export type BrandTotals = [mentions: number, visible: number, answers: number]
 export type DayTotals = Map<string, BrandTotals>
 export type TotalsByDay = Map<Day, DayTotals>
 /** The totals of days that were read. A day is not whole if a row was rejected: the totals of a brand may be missing. */
-export type ControlTotals = ReadonlyMap<Day, { brands: DayTotals; isWhole: boolean }>
+export type ControlTotals = ReadonlyMap<Day, ControlDay>
+export interface ControlDay {
+  brands: DayTotals
+  isWhole: boolean
+  /** If it is known already. */
+  digest?: TotalsDigest
+}
 
 /** The columns of brand reports that add up over groups which are disjoint, in the order of `BrandTotals`. */
 export const TOTALLED = ['mention_count', 'visibility_count', 'visibility_total'] as const

@@ -10,7 +10,6 @@ import {
   digestOf,
   TOTALLED,
   type TotalsByDay,
-  type TotalsDigest,
 } from '../../rows/day-totals.ts'
 import type { FoundDays } from '../../rows/sift.ts'
 import { type DayStream, isCompared, isControl } from '../../streams/stream.ts'
@@ -120,8 +119,6 @@ function isClose(a: number, b: number): boolean {
 /** What the days of a window are compared with. */
 export interface Control {
   totals: ControlTotals
-  /** Digests of the totals, if they are known. */
-  digests?: ReadonlyMap<Day, TotalsDigest>
   /** Measures that were shown not to add up. */
   ignored: ReadonlySet<Measure>
 }
@@ -144,7 +141,7 @@ export function compareWindow(
   stream: DayStream,
   range: Range,
   found: Omit<FoundDays, 'absent'>,
-  { totals: control, digests, ignored }: Control,
+  { totals: control, ignored }: Control,
 ): WindowComparison {
   const days = daysIn(range)
   const isKnown = (day: Day) => control.get(day)?.isWhole === true
@@ -155,8 +152,8 @@ export function compareWindow(
   const differences = withoutRejected(all, found.rejects)
   const digest = (day: Day) => {
     if (isControl(stream)) return digestOf(found.totals!.get(day) ?? new Map())
-    if (adds) return digests?.get(day) ?? (isKnown(day) ? digestOf(control.get(day)!.brands) : undefined)
-    return undefined
+    const known = adds && isKnown(day) ? control.get(day)! : undefined
+    return known && (known.digest ?? digestOf(known.brands))
   }
   return {
     differences,

@@ -13,7 +13,7 @@ import {
 } from '../../ledger/control-totals.ts'
 import { hasCoverage, markStale } from '../../ledger/coverage.ts'
 import { markDiffering, markReconciled, uncomparedDays } from '../../ledger/reconciled-days.ts'
-import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
+import { type ControlDay, digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, datePosition, type Row, RowList } from '../../streams/stream.ts'
@@ -46,11 +46,11 @@ export async function readControl(
   reader: ControlReader,
   { project, filters, range }: ControlRequest,
   context: CallContext,
-): Promise<ControlDays & { changed: Day[] }> {
+): Promise<{ totals: ControlDays; changed: Day[] }> {
   const { warehouse } = reader
   const key = { projectId: project.id, filters }
   const stream = reader.streams.controlFor(filters)
-  const found: ControlDays[] = []
+  const found: [Day, ControlDay & { rowsDigest: bigint }][] = []
   const rejects: Reject[] = []
   const sizes = await reader.retry(() => controlSizes(warehouse, key))
   const today = dayOf(reader.clock())
@@ -74,17 +74,14 @@ export async function readControl(
     else if (answer.kind === 'split') feed.split(window)
     if (answer.kind !== 'rows') continue
     const { sifted } = answer
-    found.push(controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
+    found.push(...controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
     rejects.push(...sifted.rejects)
     feed.density.learn(window, sifted.rowsByDay)
     feed.markLoaded(window)
   }
-  const control: ControlDays = {
-    totals: new Map(found.flatMap(({ totals }) => [...totals])),
-    rowDigests: new Map(found.flatMap(({ rowDigests }) => [...rowDigests])),
-  }
+  const totals: ControlDays = new Map(found)
   const changed = await reader.retry(() =>
-    inTransactionWith(warehouse, [controlEntry(warehouse, key, control, reader.runId)], async (tx, [days]) => {
+    inTransactionWith(warehouse, [controlEntry(warehouse, key, totals, reader.runId)], async (tx, [days]) => {
       await markDiffering(tx, { projectId: project.id, streams: reader.streams.byDay, days })
       const streams = reader.streams.byDay.filter((one) => filtersText(one.filters) === filtersText(filters))
       const older = days.filter((day) => day < reader.lookbackFrom)
@@ -96,7 +93,7 @@ export async function readControl(
   // The rejects of a stream with a table are in quarantine. Those of a report without one would be reported by nobody.
   if (rejects.length > 0 && reader.streams.get(stream.name) === undefined)
     throw new IncompleteError(`control totals: ${rejects[0]!.reason}`)
-  return { ...control, changed }
+  return { totals, changed }
 }
 
 /** The control totals of an answer. */
@@ -106,16 +103,17 @@ export function controlDays(
   { totals, rejects, rows }: { totals: TotalsByDay | undefined; rejects: readonly Reject[]; rows: readonly Row[] },
 ): ControlDays {
   const hasRejects = (day: Day) => rejects.some(({ date }) => date === undefined || date === day)
-  const days = daysIn(range)
-  const texts = new Map<Day, string[]>(days.map((day) => [day, []]))
+  const texts = new Map<Day, string[]>(daysIn(range).map((day) => [day, []]))
   const at = datePosition(stream)
   // Sums of fractions vary in their last digits.
   const rounded = (_: string, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(12)) : value)
   for (const row of rows) texts.get(row[at] as Day)?.push(JSON.stringify(row, rounded))
-  return {
-    totals: new Map(days.map((day) => [day, { brands: totals?.get(day) ?? new Map(), isWhole: !hasRejects(day) }])),
-    rowDigests: new Map([...texts].map(([day, of]) => [day, digestText(of.sort())])),
-  }
+  return new Map(
+    [...texts].map(([day, of]) => {
+      const brands = totals?.get(day) ?? new Map()
+      return [day, { brands, isWhole: !hasRejects(day), rowsDigest: digestText(of.sort()) }]
+    }),
+  )
 }
 
 /**
@@ -147,7 +145,7 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
     const control = controlOfStream(controls, stream)
     const compared = { projectId: project.id, stream, days }
     await run.retry(async () => {
-      const differing = control === undefined ? [] : await compareTable(warehouse, compared, control.totals)
+      const differing = control === undefined ? [] : await compareTable(warehouse, compared, control)
       const differs = new Set(differing.map(({ day }) => day))
       await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
     })
@@ -174,7 +172,7 @@ export async function readControls(
   for (const stream of reader.streams.byDay) {
     const { filters = [] } = stream
     if (stream.control === undefined || controls.has(filtersText(filters))) continue
-    controls.set(filtersText(filters), await readControl(reader, { project, filters, range }, context))
+    controls.set(filtersText(filters), (await readControl(reader, { project, filters, range }, context)).totals)
   }
   return controls
 }
@@ -200,7 +198,7 @@ export async function readDueControls(
     const key = { projectId: project.id, filters: same[0]![0].filters ?? [] }
     const controls = controlOf(warehouse, key, { from: days[0]!, to: days.at(-1)! }, runId)
     const [known] = await run.retry(() => runBatch(warehouse.pool, controls))
-    const missing = days.filter((day) => !known.totals.has(day))
+    const missing = days.filter((day) => !known.has(day))
     const range = { from: missing[0]!, to: missing.at(-1)! }
     if (missing.length === 0) continue
     const read = await readControl(run, { project, filters: key.filters, range }, context)

@@ -53,7 +53,7 @@ export async function syncWindow(run: Run, window: Window, context: CallContext)
   const projectStream = { projectId: project.id, stream: stream.name }
   const filters = stream.filters ?? []
   // The fencing token is taken before the request is sent: the later request wins, because its number is higher.
-  const [read, stored, ignored] = await run.retry(() =>
+  const [read, known, ignored] = await run.retry(() =>
     runBatch(
       warehouse.pool,
       beginRead(warehouse, projectStream, range),
@@ -61,7 +61,7 @@ export async function syncWindow(run: Run, window: Window, context: CallContext)
       notAdditive(warehouse, projectStream),
     ),
   )
-  let control: Control = { ...stored, ignored }
+  let control: Control = { totals: known, ignored }
   let answer = await readAndCompare(run, { ...window, read, control }, context)
   const changedControl = new Set<Day>()
   for (let round = 0; answer.kind === 'rows' && answer.comparison.differences.length > 0; round++) {
