@@ -566,7 +566,7 @@ describe('a worker in this process', () => {
       `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
        values ('sync', '', 1, '', '', now() + interval '1 hour') returning run_id`,
     )
-    const settings = { command: 'sync', acceptDeletes: false, lookbackFrom: RANGE.to, recentFrom: RANGE.to }
+    const settings = { command: 'sync', acceptDeletes: false, lookbackFrom: RANGE.to }
     const window = { id: randomUUID(), project: setup.projects[0]!.id, stream: 'chats', range: RANGE, priority: 1 }
     await enqueueWindows(queue, run!.run_id, { ...settings, pageLimit: 1000 }, [window])
     const worker = new QueueWorker(services, queue, self, setup.projects)
@@ -600,7 +600,6 @@ describe('windows in the queue', () => {
     command: 'sync',
     acceptDeletes: false,
     lookbackFrom: '2026-03-25',
-    recentFrom: '2026-03-24',
     pageLimit: 1000,
   }
   const window = (changes: Partial<NewWindow> = {}): NewWindow => ({

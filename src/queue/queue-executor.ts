@@ -9,9 +9,8 @@ import type { Warehouse } from '../warehouse/connect.ts'
 import { openQueue, pruneQueues, type Queue } from './boss.ts'
 import { type NewDeadWindow, pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
 import { QueuedItems, whileLeased } from './queued-items.ts'
-import { dropWindowsOfEndedRuns } from './run-windows.ts'
+import { dropWindowsOfEndedRuns, NO_COST, type WindowResult } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
-import { NO_COST, type WindowResult } from './window-result.ts'
 import { forgetWorkers, liveWorkers, REAP_MS, reapWindows } from './workers.ts'
 
 /** Does the work of runs through a queue, which is opened with the first of them. */

@@ -3,8 +3,14 @@ import type { Run } from '../sync/run/run.ts'
 import type { WorkItem } from '../sync/run/task.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import type { Queue } from './boss.ts'
-import { deleteResults, enqueueWindows, missingWindows, readResults, withdrawWindows } from './run-windows.ts'
-import type { WindowResult } from './window-result.ts'
+import {
+  deleteResults,
+  enqueueWindows,
+  missingWindows,
+  readResults,
+  type WindowResult,
+  withdrawWindows,
+} from './run-windows.ts'
 
 /** A database that is away is waited for as long as the run has its lease. */
 export function whileLeased<T>({ signal, log }: Run, work: () => Promise<T>): Promise<T> {
@@ -82,13 +88,13 @@ export class QueuedItems {
   }
 
   private async enqueue(ids: readonly string[]): Promise<void> {
-    const { runId, command, acceptDeletes, lookbackFrom, recentFrom, limit } = this.run
+    const { runId, command, acceptDeletes, lookbackFrom, limit } = this.run
     const first = command === 'backfill' ? 0 : SYNC_FIRST
     const windows = ids.map((id) => {
       const { task, range } = this.items.get(id)!
       return { id, project: task.project.id, stream: task.stream.name, range, priority: first - this.sequence++ }
     })
-    const settings = { command, acceptDeletes, lookbackFrom, recentFrom, pageLimit: limit.current }
+    const settings = { command, acceptDeletes, lookbackFrom, pageLimit: limit.current }
     await whileLeased(this.run, () => enqueueWindows(this.queue, runId, settings, windows))
   }
 }

@@ -1,12 +1,11 @@
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import type { Run } from '../sync/run/run.ts'
+import type { ItemResult, Run } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
-import { NO_COST, type WindowCost, type WindowResult } from './window-result.ts'
 
 /*
  * The windows of runs in the queue. A window is `queued` until a worker takes it, `taken` while it works at it, and `done`
@@ -19,7 +18,7 @@ import { NO_COST, type WindowCost, type WindowResult } from './window-result.ts'
  */
 
 /** What a worker needs to know of the run that a window belongs to. */
-export type RunSettings = Pick<Run, 'command' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom'> & { pageLimit: number }
+export type RunSettings = Pick<Run, 'command' | 'acceptDeletes' | 'lookbackFrom'> & { pageLimit: number }
 
 export interface NewWindow {
   id: string
@@ -35,6 +34,32 @@ export interface TakenWindow extends Omit<NewWindow, 'priority'> {
   failures: number
   /** What earlier attempts cost. */
   spent: WindowCost | null
+}
+
+/** What a worker reports to the run: a result as JSON, with what it cost. */
+export interface WindowResult {
+  result:
+    | ItemResult
+    /** The requests of the project are spent for so long that windows of others go first. */
+    | { kind: 'deferred'; waitMs: number }
+    /** The worker may not be the right one to do it, so the process of the run does. */
+    | { kind: 'returned'; reason: string }
+  cost: WindowCost
+}
+
+export interface WindowCost {
+  seconds: number
+  /** How often each HTTP status was answered; "none" if there was no answer. */
+  statuses: Record<string, number>
+}
+
+export const NO_COST: WindowCost = { seconds: 0, statuses: {} }
+
+/** What several attempts cost together. */
+export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
+  const statuses = { ...first.statuses }
+  for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
+  return { seconds: first.seconds + second.seconds, statuses }
 }
 
 const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')

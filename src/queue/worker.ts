@@ -17,15 +17,18 @@ import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import type { Queue } from './boss.ts'
 import { endOfFailure } from './end-of-failure.ts'
 import {
+  addCosts,
+  NO_COST,
   publishResult,
   type Release,
   releaseWindow,
   reportProgress,
   type TakenWindow,
   takeWindows,
+  type WindowCost,
+  type WindowResult,
 } from './run-windows.ts'
 import { BudgetWatch } from './shared-budget.ts'
-import { addCosts, NO_COST, type WindowCost, type WindowResult } from './window-result.ts'
 import { HEARTBEAT_MS, heartbeat, reapWindows, type WorkerSelf } from './workers.ts'
 
 // Polls less often while the queue is empty.

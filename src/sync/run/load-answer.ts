@@ -1,4 +1,4 @@
-import type { Day, Range } from '../../core/day.ts'
+import { addDays, type Day, type Range } from '../../core/day.ts'
 import { inSpan } from '../../core/logger.ts'
 import type { ProjectStream } from '../../core/vocabulary.ts'
 import { type BegunRead, lockOfLoads } from '../../ledger/coverage.ts'
@@ -50,7 +50,8 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
       entities: isStored ? entities : noEntities(),
       labels: config.labels,
       memory: run.entities,
-      mayRename: range !== undefined && range.to >= run.recentFrom,
+      // Rows of older days have older names.
+      mayRename: range !== undefined && range.to >= addDays(run.lookbackFrom, -1),
     })
     await saveDrift(tx, projectStream, sifted.drift, runId)
     if (stream.isExtra) await forgetNotOffered(tx, projectStream)

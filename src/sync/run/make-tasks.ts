@@ -3,7 +3,7 @@ import { type Day, dayOf, daysIn } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { streamKey } from '../../core/vocabulary.ts'
-import { type CoveredDay, countStale, readCoverage } from '../../ledger/coverage.ts'
+import { type CoveredDay, readCoverage } from '../../ledger/coverage.ts'
 import { readCoverageSummaries } from '../../ledger/coverage-summaries.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
@@ -157,7 +157,8 @@ export class ControlPhase implements Gate {
     try {
       const isChecked = replan !== undefined && (await checkHistory(run, project, context))
       if (isChecked) await recheckNotAdditive(run, project, context)
-      if (replan !== undefined && (isChecked || (await this.hasStaleDays(project, feeds)))) {
+      // Lists, the control report and the history may have shown that days are old.
+      if (replan !== undefined) {
         const planned = await replan(project)
         for (const { stream, feed } of feeds) feed.replan((await planned(project.id, stream.name)).due)
         reportPlan(shared)
@@ -170,13 +171,5 @@ export class ControlPhase implements Gate {
       const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
       shared.failures.note({ reason, code: reportedCode(failureCodeOf(error)) })
     }
-  }
-
-  /** Lists and the control report may have shown that days of other streams are old. */
-  private async hasStaleDays({ id }: SyncedProject, feeds: readonly { stream: DayStream }[]): Promise<boolean> {
-    const { warehouse, clock, retry } = this.run
-    const streams = feeds.map(({ stream }) => stream.name)
-    const range = { from: '0001-01-01', to: dayOf(clock()) }
-    return (await retry(() => countStale(warehouse, [id], { streams, range }))).length > 0
   }
 }

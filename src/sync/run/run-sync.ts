@@ -1,5 +1,5 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
-import { addDays, dayOf } from '../../core/day.ts'
+import { dayOf } from '../../core/day.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
@@ -133,7 +133,6 @@ function beginRun(services: Services, request: RunRequest, runId: number, signal
     acceptDeletes: request.acceptDeletes ?? false,
     comparesControl: request.streams.some((stream) => isCompared(stream) && stream.control === 'brand totals'),
     lookbackFrom: lookbackStart(range, config.lookback_days),
-    recentFrom: addDays(range.to, -Math.max(1, config.lookback_days)),
   }
   return makeRun(services, own, signal)
 }

@@ -72,16 +72,12 @@ export interface Run extends Services, RunMemory {
   /** Does work of the database again while it is away, unless the run is stopped. */
   retry<T>(work: () => Promise<T>): Promise<T>
   acceptDeletes: boolean
-  /** All configured streams that are read by days. */
-  dayStreams: string[]
   /** The first of the days that every run reads again. */
   lookbackFrom: Day
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
   /** True if the run reads reports that are compared with the control totals, and so show whether the totals are complete. */
   comparesControl?: boolean
-  /** Rows from this day on may rename a brand; older ones have older names. */
-  recentFrom: Day
   /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
   beforeCommit?: ((tx: Transaction, loaded: Loaded) => Promise<void>) | undefined
 }
@@ -131,17 +127,14 @@ export interface FailedItem {
 /** What a run needs beside its services, whichever process does a part of it. */
 export function makeRun(
   services: Services,
-  own: Pick<
-    Run,
-    'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'recentFrom' | 'comparesControl' | keyof RunMemory
-  >,
+  own: Pick<Run, 'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'comparesControl' | keyof RunMemory>,
   signal: AbortSignal,
 ): Run {
   const log = services.log.child({ run: own.runId })
   // The service writes a day until about 48 hours after it began.
   const provisionalFrom = addDays(dayOf(services.clock()), -1)
   const retry = <T>(work: () => Promise<T>) => withRetries(services.warehouse, signal, work)
-  return { ...services, ...own, log, signal, retry, provisionalFrom, dayStreams: services.streams.dayNames }
+  return { ...services, ...own, log, signal, retry, provisionalFrom }
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {

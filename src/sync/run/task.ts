@@ -101,11 +101,10 @@ export class TaskRotation {
   constructor(private readonly tasks: readonly Task[]) {}
 
   next(): WorkItem | undefined {
-    this.forgetPast()
     for (let step = 0; step < this.tasks.length; step++) {
       const index = (this.turn + step) % this.tasks.length
       const task = this.tasks[index]!
-      if (this.spentUntil.has(task.project.id)) continue
+      if (isAhead(this.spentUntil.get(task.project.id))) continue
       const item = nextItem(task)
       if (item === undefined) continue
       this.turn = index + 1
@@ -121,15 +120,11 @@ export class TaskRotation {
 
   /** True while a project waits for its requests: it may have items later. */
   get isWaiting(): boolean {
-    this.forgetPast()
-    return this.spentUntil.size > 0
-  }
-
-  private forgetPast(): void {
-    const now = monotonic()
-    for (const [project, until] of this.spentUntil) if (until <= now) this.spentUntil.delete(project)
+    return [...this.spentUntil.values()].some(isAhead)
   }
 }
+
+const isAhead = (until = 0) => until > monotonic()
 
 /** True if everything that can be read of the task was read. */
 export function isExhausted({ remaining }: Task): boolean {
