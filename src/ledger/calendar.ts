@@ -12,19 +12,11 @@ export type CalendarDay = Pick<Coverage, 'stream' | 'date' | 'rows' | 'read_at' 
   restated: number
 }
 
-/** One day over all streams of a project, as the year shows it. */
-export interface YearDay {
-  date: Day
-  /** How many streams were read, and how many of them are in each state. */
-  streams: number
-  held: number
-  unreconciled: number
-  quarantined: number
-  stale: number
-  rows: number
-  /** How many rows later reads changed. */
-  restated: number
-}
+/** One day over all streams of a project, as the year shows it: how many streams were read, how many are in each state, and rows. */
+export type YearDay = { date: Day } & Record<
+  'streams' | 'held' | 'unreconciled' | 'quarantined' | 'stale' | 'rows' | 'restated',
+  number
+>
 
 /** What is known of the days of some streams of a project, as SQL. Days that were never read are not among them. */
 function calendar({ opsSchema }: Warehouse): string {

@@ -1,30 +1,21 @@
+import type { Selectable } from 'kysely'
 import { type Day, dayOf } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import type { OpsTables } from '../warehouse/database.ts'
 import type { Change } from '../warehouse/load/window-effect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /* What the service changed in days that were read before, for people. */
 
-interface RestatementTotals {
-  days: number
-  rows_inserted: number
-  rows_updated: number
-  rows_deleted: number
-}
+const SUMMED = ['days', 'rows_inserted', 'rows_updated', 'rows_deleted'] as const
+type RestatementTotals = Record<(typeof SUMMED)[number], number>
+type Restatement = Selectable<OpsTables['restatements']>
 
-/** What one run found changed in one stream of a project. */
-interface RestatementGroup extends RestatementTotals {
-  run_id: number
-  project_id: string
-  stream: string
-  from: Day
-  to: Day
-  seen_at: Date
-  /** A change of a brand in the week before, which may have caused it. */
-  cause: string | null
-}
+/** What one run found changed in one stream of a project. The cause is a change of a brand in the week before. */
+type RestatementGroup = RestatementTotals &
+  Pick<Restatement, 'run_id' | 'project_id' | 'stream' | 'seen_at' | 'cause'> & { from: Day; to: Day }
 
 export interface RestatementReport {
   groups: RestatementGroup[]
@@ -74,18 +65,12 @@ export async function readRestatements(warehouse: Warehouse, filter: Restatement
     values,
   )
   const total = { groups: groups.rows[0]?.total ?? 0, days: 0, rows_inserted: 0, rows_updated: 0, rows_deleted: 0 }
-  for (const row of byDay.rows)
-    for (const name of ['days', 'rows_inserted', 'rows_updated', 'rows_deleted'] as const)
-      total[name] += Number(row[name])
+  for (const row of byDay.rows) for (const name of SUMMED) total[name] += Number(row[name])
   for (const group of groups.rows) delete group.total
   return { groups: groups.rows, total, by_day: byDay.rows, ...ages.rows[0]! }
 }
 
-export interface RunChange extends Omit<RestatementTotals, 'days'> {
-  date: Day
-  streams: string[]
-  projects: number
-}
+export type RunChange = Omit<RestatementTotals, 'days'> & { date: Day; streams: string[]; projects: number }
 
 /** What a run found changed, by day, the newest first, and how many days there are in all. */
 export async function changesOfRun(

@@ -11,20 +11,16 @@ import { lastRuns, type RunRow } from './runs.ts'
 
 const MOST_DRIFT = 100
 
-export interface StreamStatus {
+type Counts = 'days_read' | 'days_held' | 'days_quarantined' | 'days_stale' | 'days_unreconciled' | 'rows'
+
+export interface StreamStatus extends Record<Counts, number> {
   project_id: string
   stream: string
   last_read_at: Date | null
   /** Dated streams only: coverage of the days of interest. */
   first_day: Day | null
   last_day: Day | null
-  days_read: number
   days_missing: number | null
-  days_held: number
-  days_quarantined: number
-  days_stale: number
-  days_unreconciled: number
-  rows: number
 }
 
 export interface HeldStatus {

@@ -17,7 +17,6 @@ export type WorkerState = Omit<Selectable<OpsTables['workers']>, 'source' | 'pro
 export const HEARTBEAT_MS = 2000
 // Several heartbeats may be missed.
 export const SILENT_SECONDS = 9
-const FORGOTTEN = sql<Date>`now() - interval '1 day'`
 
 /** Who a worker is. */
 export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> & { id: string; source: string }
@@ -31,9 +30,7 @@ export async function heartbeat({ ops, redactor }: Warehouse, worker: WorkerSelf
   await ops
     .insertInto('workers')
     .values({ ...rest, ...health, worker_id: id, host: hostname(), pid: process.pid, process: processIdentity() })
-    .onConflict((conflict) =>
-      conflict.column('worker_id').doUpdateSet({ ...health, seen_at: sql<Date>`clock_timestamp()` }),
-    )
+    .onConflict((known) => known.column('worker_id').doUpdateSet({ ...health, seen_at: sql`clock_timestamp()` }))
     .execute()
 }
 
@@ -43,15 +40,14 @@ export async function signOut({ ops }: Warehouse, id: string): Promise<void> {
 
 /** Workers that were not heard of for a day are forgotten; until then they say which queues are used. */
 export async function forgetWorkers({ ops }: Warehouse): Promise<void> {
-  await ops.deleteFrom('workers').where('seen_at', '<', FORGOTTEN).execute()
+  await ops.deleteFrom('workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
 }
 
 /** The workers that were heard of lately and are not seen to be dead. */
 export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
   const rows = await ops
     .selectFrom('workers')
-    .select(['worker_id', 'host', 'pid', 'version', 'concurrency', 'started_at', 'seen_at', 'busy', 'done'])
-    .select(['queue', 'state', 'reason', 'process'])
+    .selectAll()
     .where('seen_at', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})`)
     .orderBy('started_at')
     .execute()
@@ -60,7 +56,7 @@ export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
       if (codeOf(error) === '0A000') return []
       throw error
     })
-  return rows.flatMap(({ process, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
+  return rows.flatMap(({ process, source: _, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
 }
 
 export const REAP_MS = 2000
