@@ -9,10 +9,12 @@ import {
   controlSizes,
   filtersText,
   historyCheckedAt,
+  markDiffering,
+  markReconciled,
   saveHistoryCheck,
+  uncomparedDays,
 } from '../../ledger/control-totals.ts'
 import { hasCoverage, markStale } from '../../ledger/coverage.ts'
-import { markDiffering, markReconciled, uncomparedDays } from '../../ledger/reconciled-days.ts'
 import { type ControlDay, digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'

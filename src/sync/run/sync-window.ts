@@ -1,7 +1,7 @@
 import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
 import { BadPageError, codeOf, messageOf, TransientError } from '../../core/errors.ts'
 import { type Dimension, streamKey } from '../../core/vocabulary.ts'
-import { controlEntry, controlOf, notAdditive } from '../../ledger/control-totals.ts'
+import { controlEntry, controlOf, markDiffering, notAdditive } from '../../ledger/control-totals.ts'
 import {
   adjustRows,
   type BegunRead,
@@ -12,7 +12,6 @@ import {
   type PriorCoverage,
 } from '../../ledger/coverage.ts'
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
-import { markDiffering } from '../../ledger/reconciled-days.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
 import { saveDrift } from '../../ledger/service-notes.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
