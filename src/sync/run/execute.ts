@@ -13,7 +13,16 @@ import { isTooMuch } from '../read/read-window.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
-import { countLoad, countRequest, failItem, logFields, type Task, TaskRotation, type WorkItem } from './task.ts'
+import {
+  countLoad,
+  countRequest,
+  failItem,
+  logFields,
+  type SharedByTasks,
+  type Task,
+  TaskRotation,
+  type WorkItem,
+} from './task.ts'
 
 /** A window of a project's stream, or its list, which has no range. */
 type Item = Pick<Task, 'project' | 'stream'> & { range: Range | undefined }
@@ -58,10 +67,10 @@ function failedItem(error: unknown): FailedItem {
 }
 
 /** Has all work items of the tasks done, and applies their results. */
-export type Executor = (run: Run, tasks: readonly Task[]) => Promise<void>
+export type Executor = (run: Run, shared: SharedByTasks) => Promise<void>
 
 /** Does everything in this process, so many windows and lists at once. */
-export const executeHere: Executor = async (run, tasks) => {
+export const executeHere: Executor = async (run, { tasks, gate }) => {
   const rotation = new TaskRotation(tasks)
   const running = new Set<Promise<void>>()
   for (;;) {
@@ -72,7 +81,7 @@ export const executeHere: Executor = async (run, tasks) => {
       const promise: Promise<void> = work.finally(() => running.delete(promise))
       running.add(promise)
     }
-    const waitedFor = [...running, tasks[0]?.shared.gate.pending].filter((promise) => promise !== undefined)
+    const waitedFor = [...running, gate.pending].filter((promise) => promise !== undefined)
     if (waitedFor.length === 0) return
     await Promise.race(waitedFor)
   }
@@ -122,7 +131,7 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
 function readChangedDays(task: Task, days: readonly Day[]): void {
   const { project, stream, shared } = task
   if (days.length === 0 || stream.by !== 'day') return
-  for (const other of shared.tasks.values()) {
+  for (const other of shared.tasks) {
     const { stream: compared, remaining } = other
     if (other === task || other.project.id !== project.id || remaining.kind !== 'windows') continue
     if (compared.by !== 'day' || compared.control === undefined) continue

@@ -33,7 +33,7 @@ export async function makeTasks(
   const byProject = new Map<string, Task[]>()
   const hasOwnDays = request.range !== undefined || request.only !== undefined
   const replan = (project: SyncedProject) => plannerOf(run, { ...request, projects: [project] })
-  const parts = { tasks: new Map<string, Task>(), ...known }
+  const parts = { tasks: [] as Task[], ...known }
   const gate = new ControlPhase(run, { byProject, ...parts }, hasOwnDays ? undefined : replan)
   const shared: SharedByTasks = { ...parts, gate }
   const planned = await plannerOf(run, request)
@@ -59,7 +59,7 @@ export async function makeTasks(
           : { kind: 'windows', feed: await feedOf(project.id, stream) }
       const task: Task = { run, project, stream, report: emptyReport(project.id, stream.name), remaining, shared }
       tasks.push(task)
-      shared.tasks.set(key, task)
+      shared.tasks.push(task)
     }
   }
   reportPlan(shared)

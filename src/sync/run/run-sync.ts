@@ -76,10 +76,10 @@ async function performRun(
   try {
     await describeStreams(run, request)
     const shared = await makeTasks(run, request, { failures, observer })
-    const tasks = [...shared.tasks.values()]
+    const { tasks } = shared
     reports = tasks.map(({ report }) => report)
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
-    await execute(run, tasks)
+    await execute(run, shared)
     for (const task of tasks) failRemaining(task)
     await reportOvertaken(run, tasks)
     const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')

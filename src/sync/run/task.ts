@@ -48,8 +48,7 @@ export interface Gate {
 
 /** What the tasks of a run share. */
 export interface SharedByTasks {
-  /** All of them, by their keys. */
-  tasks: Map<string, Task>
+  tasks: Task[]
   failures: RunFailures
   observer: Observer
   gate: Gate
@@ -58,7 +57,7 @@ export interface SharedByTasks {
 /** Reports how much there is to read. */
 export function reportPlan({ tasks, observer }: Pick<SharedByTasks, 'tasks' | 'observer'>): void {
   const totals = { days: 0, lists: 0 }
-  for (const { remaining } of tasks.values()) {
+  for (const { remaining } of tasks) {
     if (remaining.kind === 'list') totals.lists++
     else totals.days += remaining.feed.totalDays
   }
