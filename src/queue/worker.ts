@@ -274,10 +274,8 @@ export class QueueWorker {
     const known = this.memory.get(runId) ?? newRunMemory(settings.pageLimit)
     this.memory.set(runId, known)
     known.limit.lowerTo(settings.pageLimit)
-    for (const old of this.memory.keys()) {
-      if (this.memory.size <= REMEMBERED_RUNS) break
-      this.memory.delete(old)
-    }
+    const [oldest] = this.memory.keys()
+    if (this.memory.size > REMEMBERED_RUNS) this.memory.delete(oldest!)
     return known
   }
 }
