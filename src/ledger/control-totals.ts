@@ -138,13 +138,17 @@ export async function listNotAdditive({ pool, opsSchema }: Warehouse): Promise<N
   return rows.map(({ project_id, ...found }) => ({ projectId: project_id, ...found }))
 }
 
-/** When the totals of the whole history were last compared; undefined if they never were. */
-export async function historyCheckedAt({ pool, opsSchema }: Warehouse, projectId: string): Promise<Date | undefined> {
-  const { rows } = await pool.query<{ checked_at: Date }>(
-    `select checked_at from ${quote(opsSchema, 'history_checks')} where project_id = $1`,
+/** When the totals of the whole history were last compared, if they ever were, and whether anything of the project was ever read. */
+export async function historyState(
+  { pool, opsSchema }: Warehouse,
+  projectId: string,
+): Promise<{ checkedAt: Date | null; isRead: boolean }> {
+  const { rows } = await pool.query<{ checkedAt: Date | null; isRead: boolean }>(
+    `select (select checked_at from ${quote(opsSchema, 'history_checks')} where project_id = $1) as "checkedAt",
+       exists (select from ${quote(opsSchema, 'coverage')} where project_id = $1) as "isRead"`,
     [projectId],
   )
-  return rows[0]?.checked_at
+  return rows[0]!
 }
 
 /** A project without any row is checked by every run: the service may have answered with nothing by mistake. */

@@ -258,12 +258,6 @@ export async function clearListStates({ ops }: Transaction, projectStream: Proje
     .execute()
 }
 
-/** True if anything of the project was ever read. */
-export async function hasCoverage({ ops }: Warehouse, projectId: string): Promise<boolean> {
-  const found = await ops.selectFrom('coverage').select('date').where('project_id', '=', projectId).limit(1).execute()
-  return found.length > 0
-}
-
 /** True if a day of the stream that has rows ever added up to the control totals. */
 export async function hasReconciledDay({ ops }: Warehouse, projectStream: ProjectStream): Promise<boolean> {
   const found = await ops

@@ -8,13 +8,13 @@ import {
   controlOf,
   controlSizes,
   filtersText,
-  historyCheckedAt,
+  historyState,
   markDiffering,
   markReconciled,
   saveHistoryCheck,
   uncomparedDays,
 } from '../../ledger/control-totals.ts'
-import { hasCoverage, markStale } from '../../ledger/coverage.ts'
+import { markStale } from '../../ledger/coverage.ts'
 import { type ControlDay, digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
@@ -125,17 +125,13 @@ export function controlDays(
 export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<boolean> {
   const { warehouse, config, clock } = run
   const now = clock()
-  const checkedAt = await run.retry(() => historyCheckedAt(warehouse, project.id))
-  const isDue =
-    checkedAt === undefined || now.getTime() - checkedAt.getTime() >= config.reconcile.history_hours * 3_600_000
-  if (!isDue) return false
-  const isChecked = await run.retry(() => hasCoverage(warehouse, project.id))
-  if (isChecked) {
-    const today = dayOf(now)
-    await checkRange(run, project, readableRange(daysOfInterest(config, today), today), context)
-  }
+  const { checkedAt, isRead } = await run.retry(() => historyState(warehouse, project.id))
+  const hours = config.reconcile.history_hours
+  if (checkedAt !== null && now.getTime() - checkedAt.getTime() < hours * 3_600_000) return false
+  const today = dayOf(now)
+  if (isRead) await checkRange(run, project, readableRange(daysOfInterest(config, today), today), context)
   await run.retry(() => saveHistoryCheck(warehouse, project.id, now))
-  return isChecked
+  return isRead
 }
 
 async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {
