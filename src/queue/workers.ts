@@ -56,7 +56,7 @@ export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
       if (codeOf(error) === '0A000') return []
       throw error
     })
-  return rows.flatMap(({ process, source: _, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
+  return rows.flatMap(({ process, source: _source, ...worker }) => (isProcessAlive(process) === false ? [] : [worker]))
 }
 
 export const REAP_MS = 2000
