@@ -195,9 +195,10 @@ export class QueueWorker {
         return this.publishIn(tx, work, loaded)
       },
     }
-    const onAttempt = (status = 'none' as number | 'none') => {
-      statuses[status] = (statuses[status] ?? 0) + 1
-      if (status !== 'none') this.progress(work, this.stallAfterMs)
+    const onAttempt = (status: number | undefined) => {
+      const name = status ?? 'none'
+      statuses[name] = (statuses[name] ?? 0) + 1
+      if (status !== undefined) this.progress(work, this.stallAfterMs)
     }
     const onWait = (ms: number) => this.progress(work, ms + this.stallAfterMs)
     const result = await performItem(run, { project, stream, range: window.range }, { signal, onAttempt, onWait })
