@@ -1,6 +1,7 @@
 import { chooseSource } from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
 import { ClockError, KeyError, messageOf, RefusedError, TransientError, UsageError } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
 import { count, listSome } from '../core/text.ts'
 import { type Client, createClient } from '../source/client.ts'
 import { clientOptions } from './open-services.ts'
@@ -10,10 +11,29 @@ import { clientOptions } from './open-services.ts'
 // A limit that the service had for long, and more projects than most companies have.
 const PAGE = 1000
 const MOST_PAGES = 20
+const GOT_ALL = 'VISIBILITY_PROJECTS: got "all", but'
 const ID = /^[\w.:-]{1,255}$/
 
 /** The service still lists them, but measures nothing for them any more. */
 const OVER = /^DELETED$|_ENDED$/i
+
+const SOON = { timeout_seconds: 10, max_attempts: 1, patience_seconds: 1 }
+
+/** For a command: where the projects are only useful, it goes on without them if the service does not answer soon. */
+export async function resolveProjects(
+  { config, log, signal }: { config: Config; log: Log; signal: AbortSignal },
+  isNeeded: boolean,
+): Promise<void> {
+  const asked = isNeeded ? config : { ...config, source: { ...config.source, ...SOON } }
+  try {
+    const skipped = await resolveAllProjects(asked, signal)
+    if (skipped.length > 0 && isNeeded) log.warn({ projects: skipped }, 'deleted and ended projects are skipped')
+    Object.assign(config, { projects: asked.projects, all_projects: asked.all_projects })
+  } catch (error) {
+    if (isNeeded) throw error
+    log.warn({ reason: messageOf(error) }, 'the projects are not known')
+  }
+}
 
 /**
  * Asks the service which projects there are, and sets them in the configuration. Without "all" nothing is asked. Returns the
@@ -27,14 +47,12 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
   if (chosen.kind === 'service') {
     const client = createClient({ ...clientOptions(config), baseUrl: chosen.baseUrl })
     try {
-      const listed = await listProjects(client, config.source.api_key ?? '', signal)
-      const isOver = (status: unknown): status is string => typeof status === 'string' && OVER.test(status)
-      for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${status})`)
-      const ids = [...listed].flatMap(([id, status]) => (isOver(status) ? [] : [id]))
+      const listed = [...(await listProjects(client, config.source.api_key ?? '', signal))]
+      const isOver = (status: unknown) => typeof status === 'string' && OVER.test(status)
+      for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${String(status)})`)
+      const ids = listed.filter(([, status]) => !isOver(status)).map(([id]) => id)
       if (ids.length === 0)
-        throw new UsageError(
-          `VISIBILITY_PROJECTS: got "all", but every project is deleted or ended: ${listSome(skipped, 20)}`,
-        )
+        throw new UsageError(`${GOT_ALL} every project is deleted or ended: ${listSome(skipped, 20)}`)
       const known = new Map(config.projects.map((project) => [project.id, project]))
       config.projects = ids.map((id) => known.get(id) ?? { id })
     } catch (error) {
@@ -67,12 +85,10 @@ async function listProjects(
     const fresh = ids.size - before
     const isSameAgain = fresh === 0 && items.length === before && total === undefined
     if (fresh < items.length && !isSameAgain)
-      throw new TransientError(`VISIBILITY_PROJECTS: got "all", but the pages of the list repeat a project; try again`)
+      throw new TransientError(`${GOT_ALL} the pages of the list repeat a project; try again`)
     if (items.length > 0 && !isSameAgain && (total === undefined || ids.size < total)) continue
     if (total !== undefined && ids.size < total)
-      throw new TransientError(
-        `VISIBILITY_PROJECTS: got "all", but only ${ids.size} of ${count(total, 'project')} are on the list; try again`,
-      )
+      throw new TransientError(`${GOT_ALL} only ${ids.size} of ${count(total, 'project')} are on the list; try again`)
     if (ids.size === 0) throw new UsageError(refusal('it lists none for this key'))
     return ids
   }
@@ -83,16 +99,11 @@ async function listProjects(
 function explained(error: unknown): unknown {
   if (error instanceof ClockError) return error
   if (error instanceof RefusedError && !(error instanceof KeyError)) return new UsageError(refusal(error.message))
-  if (error instanceof TransientError && !error.message.startsWith('VISIBILITY_PROJECTS'))
-    return new TransientError(
-      `VISIBILITY_PROJECTS: got "all", and the projects cannot be listed: ${messageOf(error)}`,
-      {
-        cause: error,
-      },
-    )
+  if (error instanceof TransientError && !error.message.startsWith(GOT_ALL))
+    return new TransientError(`${GOT_ALL} the projects cannot be listed: ${messageOf(error)}`, { cause: error })
   return error
 }
 
 function refusal(reason: string): string {
-  return `VISIBILITY_PROJECTS: got "all", but the service does not list projects: ${reason}; set it to their ids, separated by commas`
+  return `${GOT_ALL} the service does not list projects: ${reason}; set it to their ids, separated by commas`
 }

@@ -7,11 +7,11 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
+import { didYouMean, listSome } from '../core/text.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
-import type { RequestBudget } from '../source/budget.ts'
 import { type Client, type ClientOptions, createClient } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
@@ -21,8 +21,7 @@ import { hasCluster } from '../warehouse/embedded/cluster.ts'
 import { findPackage } from '../warehouse/embedded/programs.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
-/* Opens what a command works with, and closes it again. `chooseSource` says which service is read; without DATABASE_URL an
- * embedded Postgres runs under .data/. */
+/* Opens what a command works with, and closes it again. */
 
 const DATA_FOLDER = '.data'
 const QUEUE_CLOSE_MS = 3000
@@ -57,22 +56,22 @@ export async function openSource(
   extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
 ): Promise<OpenSource> {
   const options = { ...clientOptions(config), clock, ...extra }
-  const chosen = chooseSource(config)
-  const projects = chooseProjects(configuredProjects(config, clock), named)
-  if (chosen.kind === 'reference') {
-    const world = referenceWorld(config, clock)
-    const { startReference } = await import('../reference/server.ts')
-    const reference = await startReference({ world })
-    const client = createClient({ ...options, baseUrl: reference.url, compress: false })
-    const close = async () => {
-      client.close()
-      await reference.close()
-    }
-    return { client, projects, source: sourceName(config), address: REFERENCE, close }
-  }
-  const client = createClient({ ...options, baseUrl: chosen.baseUrl })
+  const projects = chooseProjects(config, clock, named)
+  const source = sourceName(config)
   const address = sourceAddress(config)
-  return { client, projects, source: address, address, close: async () => client.close() }
+  const chosen = chooseSource(config)
+  if (chosen.kind === 'service') {
+    const client = createClient({ ...options, baseUrl: chosen.baseUrl })
+    return { client, projects, source, address, close: async () => client.close() }
+  }
+  const { startReference } = await import('../reference/server.ts')
+  const reference = await startReference({ world: referenceWorld(config, clock) })
+  const client = createClient({ ...options, baseUrl: reference.url, compress: false })
+  const close = async () => {
+    client.close()
+    await reference.close()
+  }
+  return { client, projects, source, address, close }
 }
 
 export function clientOptions({ source }: Config) {
@@ -119,37 +118,23 @@ function referenceWorld(config: Config, clock: Clock): World {
   return createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
 }
 
-/** The projects that were named, or all; a name that is not configured is refused. */
-export function chooseProjects(projects: SyncedProject[], named: readonly string[]): SyncedProject[] {
-  for (const id of named) {
-    if (!projects.some((project) => project.id === id)) {
-      const ids = projects.map((project) => project.id).join(', ')
-      throw new UsageError(`--project: got ${shownId(id)}; configured are: ${ids}`)
-    }
-  }
+/** The configured projects that were named, or all; a name that is not configured is refused. */
+export function chooseProjects(config: Config, clock: Clock, named: readonly string[] = []): SyncedProject[] {
+  const projects = configuredProjects(config, clock)
+  const ids = projects.map(({ id }) => id)
+  refuseUnknown(named, ids, 'configured')
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
+}
+
+export function refuseUnknown(named: readonly string[], known: readonly string[], what: string): void {
+  for (const id of named) {
+    if (!known.includes(id))
+      throw new UsageError(`--project: got ${shownId(id)}; ${what} are: ${listSome(known, 20)}${didYouMean(id, known)}`)
+  }
 }
 
 export function hasDatabase(config: Config): boolean {
   return config.warehouse.url !== undefined || hasCluster(dataFolder(config))
-}
-
-/** For commands that only read or change what is there: they do not create a database. */
-export async function openExisting(config: Config, log: Log): Promise<OpenWarehouse> {
-  requireDatabase(config)
-  return openWarehouse(config, log)
-}
-
-export async function withExisting<T>(
-  { config, log }: { config: Config; log: Log },
-  work: (warehouse: Warehouse, shown: string) => Promise<T>,
-): Promise<T> {
-  const { warehouse, shown, close } = await openExisting(config, log)
-  try {
-    return await work(warehouse, shown)
-  } finally {
-    await close()
-  }
 }
 
 export function requireDatabase(config: Config): void {
@@ -160,14 +145,28 @@ export function requireDatabase(config: Config): void {
   )
 }
 
+/** For commands that only read or change what is there: they do not create a database. */
+export async function openExisting({ config, log }: { config: Config; log: Log }): Promise<OpenWarehouse> {
+  requireDatabase(config)
+  return openWarehouse(config, log)
+}
+
+export async function withExisting<T>(
+  services: { config: Config; log: Log },
+  work: (warehouse: Warehouse, shown: string) => Promise<T>,
+): Promise<T> {
+  const { warehouse, shown, close } = await openExisting(services)
+  try {
+    return await work(warehouse, shown)
+  } finally {
+    await close()
+  }
+}
+
 /** What `check` reports of an embedded Postgres that the first sync creates. */
 export function describeNewDatabase(config: Config): string {
   findPackage()
-  refuseReadOnly(dataFolder(config))
-  return `none yet; the first sync creates an embedded Postgres in ${dataFolder(config)}`
-}
-
-function refuseReadOnly(folder: string): void {
+  const folder = dataFolder(config)
   let there = folder
   while (!existsSync(there)) there = dirname(there)
   try {
@@ -175,17 +174,18 @@ function refuseReadOnly(folder: string): void {
   } catch (error) {
     throw new UsageError(`the embedded Postgres cannot be created in ${folder} (${messageOf(error)}): set DATABASE_URL`)
   }
+  return `none yet; the first sync creates an embedded Postgres in ${folder}`
 }
 
 export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {
+  const { redactor } = config
+  const { url, schema, patience_seconds } = config.warehouse
   // One for each window that is loaded, one for heartbeats and leases, one for the queue and the request budget.
   const connections = config.source.concurrency + 2
-  const { redactor } = config
-  const { schema, patience_seconds } = config.warehouse
   const options = { schema, connections, patienceMs: patience_seconds * 1000, redactor }
-  if (config.warehouse.url !== undefined) {
-    const warehouse = await connectWarehouse({ ...options, url: config.warehouse.url, unchecked })
-    const shown = withoutPassword(config.warehouse.url)
+  if (url !== undefined) {
+    const warehouse = await connectWarehouse({ ...options, url, unchecked })
+    const shown = withoutSecrets(url)
     return { warehouse, shown, embedded: false, described: shown, close: () => warehouse.close() }
   }
   const folder = dataFolder(config)
@@ -194,7 +194,7 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
   try {
     redactor.add([decodeURIComponent(new URL(server.url).password)])
     const warehouse = await connectWarehouse({ ...options, url: server.url })
-    const shown = withoutPassword(server.url)
+    const shown = withoutSecrets(server.url)
     const close = async () => {
       await warehouse.close()
       await server.release()
@@ -206,12 +206,9 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
   }
 }
 
-function withoutPassword(text: string): string {
-  const url = new URL(text)
-  url.password = ''
-  // Parameters may hold secrets too.
-  url.search = ''
-  return url.href
+/** Without the password, and without parameters, which may hold secrets too. */
+function withoutSecrets(text: string): string {
+  return Object.assign(new URL(text), { password: '', search: '' }).href
 }
 
 /** What goes wrong while closing comes after the result and must not change it. */
@@ -242,15 +239,18 @@ export async function withServices<T>(
     log: Log
     clock: Clock
     version: string
-    projects?: readonly string[]
+    projects?: readonly string[] | undefined
     /** True for work that can wait for a database that is away. */
     unchecked?: boolean
   },
   work: (open: Open) => Promise<T>,
 ): Promise<T> {
   const { config, streams = new StreamSet(options.config), log, clock, version } = options
-  const templates = new TemplateCaches()
-  const shared = config.queue.mode === 'pg-boss' ? await loadQueue() : undefined
+  // Loaded only if it is used: most runs are those of one process.
+  const usesQueue = config.queue.mode === 'pg-boss'
+  const { createSharedBudget } = usesQueue ? await import('../queue/shared-budget.ts') : {}
+  const { openQueueExecutor } = usesQueue ? await import('../queue/queue-executor.ts') : {}
+  const name = usesQueue ? await queueName(config, streams, clock) : ''
   let warehouse: Warehouse | undefined
   const owner = randomUUID()
   const perMinute = config.source.requests_per_minute
@@ -258,36 +258,25 @@ export async function withServices<T>(
     // Without this message, a run that waits for its service would look like one that hangs.
     onOutage: ({ down, what, reason }) =>
       down ? log.warn({ what, reason }, 'no usable answers') : log.warn({ what }, 'answers again'),
-    ...(shared && { budgetFor: (project) => budgetOf(project) }),
+    ...(createSharedBudget && {
+      budgetFor: (project) => createSharedBudget(warehouse!, project || DEFAULT_PROJECT, { perMinute, owner, log }),
+    }),
   })
-  const budgetOf = (project: string): RequestBudget =>
-    shared!.createSharedBudget(warehouse!, project || DEFAULT_PROJECT, { perMinute, owner, log })
   try {
     const database = await openWarehouse(config, log, options.unchecked)
+    warehouse = database.warehouse
+    const { client, projects, source: shown, address } = source
+    const templates = new TemplateCaches()
+    const services = { config, streams, templates, log, clock, version, client, source: shown, warehouse }
+    const queue = openQueueExecutor?.(warehouse, name, log)
     try {
-      warehouse = database.warehouse
-      const { client, projects, source: shown, address } = source
-      const services = { config, streams, templates, log, clock, version, client, source: shown, warehouse }
-      const queue = shared?.openQueueExecutor(warehouse, await queueName(config, streams, clock), log)
-      try {
-        return await work({ ...services, sourceAddress: address, execute: queue?.execute, owner, projects, database })
-      } finally {
-        // The queue asks the database, which may not answer; that must not keep the program from ending.
-        if (queue !== undefined) await quietly(log, 'queue', waitAtMost(QUEUE_CLOSE_MS, queue.close()))
-      }
+      return await work({ ...services, sourceAddress: address, execute: queue?.execute, owner, projects, database })
     } finally {
+      // The queue asks the database, which may not answer; that must not keep the program from ending.
+      if (queue !== undefined) await quietly(log, 'queue', waitAtMost(QUEUE_CLOSE_MS, queue.close()))
       await quietly(log, 'database', database.close())
     }
   } finally {
     await quietly(log, 'service', source.close())
   }
-}
-
-/** Loaded only if it is used: most runs are those of one process. */
-async function loadQueue() {
-  const [{ openQueueExecutor }, { createSharedBudget }] = await Promise.all([
-    import('../queue/queue-executor.ts'),
-    import('../queue/shared-budget.ts'),
-  ])
-  return { openQueueExecutor, createSharedBudget }
 }

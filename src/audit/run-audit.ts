@@ -1,11 +1,10 @@
 import { daysOfInterest } from '../core/config/load.ts'
 import { type Day, dayOf, type Range } from '../core/day.ts'
-import { messageOf, TransientError } from '../core/errors.ts'
+import { TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
 import { streamKey } from '../core/vocabulary.ts'
 import { markStale } from '../ledger/coverage.ts'
-import { lockRun } from '../ledger/run-lock.ts'
-import { closeRun } from '../ledger/runs.ts'
+import { withRun } from '../ledger/with-run.ts'
 import { TOTALLED } from '../rows/day-totals.ts'
 import { lookbackStart, readableRange } from '../sync/plan/due-days.ts'
 import type { Executor } from '../sync/run/execute.ts'
@@ -45,28 +44,24 @@ async function performAudit(services: Services, request: AuditRequest, observer:
   const { projects, signal } = request
   const ended = new AbortController()
   signal.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true, signal: ended.signal })
-  const lock = await lockRun(warehouse, [], { command: 'audit', version, source }, { log, signal })
-  observer.started?.({ runId: lock.runId, command: 'audit' })
-  client.resetOutages(projects.map(({ caller }) => caller))
   const late = new AbortController()
   const deadline = stopAtDeadline(config, ({ reason }) => late.abort(new TransientError(reason)))
-  const ownSignal = AbortSignal.any([signal, late.signal])
+  const start = { command: 'audit', version, source, projectStreams: [] }
   try {
-    const result = await compareAndRepair(services, { ...request, signal: ownSignal, runId: lock.runId }, observer)
-    const isRepaired = result.repair === undefined || result.repair.outcome === 'complete'
-    const outcome = result.remaining === 0 && isRepaired ? 'complete' : 'partial'
-    const end = { outcome, summary: result.audited, error: null } as const
-    await withRetries(warehouse, signal, () => closeRun(warehouse, lock.runId, end))
-    return result
-  } catch (cause) {
-    const error = late.signal.aborted && !signal.aborted ? (late.signal.reason as Error) : cause
-    const outcome = signal.aborted ? 'interrupted' : 'failed'
-    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: messageOf(error) }).catch(() => {})
-    throw error
+    return await withRun(warehouse, start, { log, signal }, async ({ runId }) => {
+      observer.started?.({ runId, command: 'audit' })
+      client.resetOutages(projects.map(({ caller }) => caller))
+      const own = { ...request, signal: AbortSignal.any([signal, late.signal]), runId }
+      const result = await compareAndRepair(services, own, observer).catch((error: unknown) => {
+        throw late.signal.aborted && !signal.aborted ? late.signal.reason : error
+      })
+      const isRepaired = result.repair === undefined || result.repair.outcome === 'complete'
+      const outcome = result.remaining === 0 && isRepaired ? 'complete' : 'partial'
+      return { result, outcome, summary: result.audited }
+    })
   } finally {
     clearTimeout(deadline)
     ended.abort()
-    await lock.release()
   }
 }
 

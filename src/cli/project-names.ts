@@ -1,3 +1,5 @@
+import { refuseUnknown } from '../app/open-services.ts'
+import type { Config } from '../core/config/load.ts'
 import { tableName, type Warehouse } from '../warehouse/connect.ts'
 import { clipTo, faint } from './table.ts'
 
@@ -11,38 +13,41 @@ export interface ProjectNames {
 
 const LONGEST_NAME = 40
 
-/** The projects of the warehouse, by their names if they have some; none if it has no tables yet. */
-async function readProjects(warehouse: Warehouse): Promise<[id: string, name: string | null][]> {
+/** The projects of the warehouse and their names, which may be null; none if it has no tables yet. */
+async function readProjects(warehouse: Warehouse): Promise<{ project_id: string; name: string | null }[]> {
   const { pool, schema } = warehouse
-  const { rows: found } = await pool.query<{ there: boolean }>(
-    "select exists (select from pg_tables where schemaname = $1 and tablename = 'projects') as there",
-    [schema],
-  )
-  if (!found[0]!.there) return []
+  const { rows: found } = await pool.query("select from pg_tables where schemaname = $1 and tablename = 'projects'", [
+    schema,
+  ])
+  if (found.length === 0) return []
   const { rows } = await pool.query<{ project_id: string; name: string | null }>(
     `select project_id, name from ${tableName(warehouse, 'projects')} order by project_id`,
   )
-  return rows.map(({ project_id, name }) => [project_id, name])
+  return rows
 }
 
 export async function readProjectNames(warehouse: Warehouse): Promise<Map<string, string>> {
   const projects = await readProjects(warehouse)
-  return new Map(projects.flatMap(([id, name]) => (name === null || name === '' ? [] : [[id, name]])))
+  return new Map(projects.flatMap(({ project_id, name }) => (name ? [[project_id, name]] : [])))
 }
 
 export async function readProjectIds(warehouse: Warehouse): Promise<string[]> {
-  return (await readProjects(warehouse)).map(([id]) => id)
+  return (await readProjects(warehouse)).map(({ project_id }) => project_id)
+}
+
+/** Refuses a project that is neither configured nor in the warehouse. */
+export async function refuseUnread(warehouse: Warehouse, config: Config, named: readonly string[]): Promise<void> {
+  if (named.length === 0) return
+  const known = [...(await readProjectIds(warehouse)), ...config.projects.flatMap(({ id }) => id ?? [])]
+  refuseUnknown(named, [...new Set(known)], 'known')
 }
 
 export async function namesIn(
   warehouse: Warehouse | undefined,
   projects: readonly { id: string }[],
 ): Promise<ProjectNames> {
-  const known = warehouse === undefined ? new Map<string, string>() : await readProjectNames(warehouse)
-  return projectNames(
-    projects.map(({ id }) => id),
-    known,
-  )
+  const ids = projects.map(({ id }) => id)
+  return projectNames(ids, warehouse === undefined ? new Map() : await readProjectNames(warehouse))
 }
 
 export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>): ProjectNames {
@@ -50,7 +55,7 @@ export function projectNames(ids: readonly string[], known: ReadonlyMap<string, 
   const shortOf = (id: string) => short.get(id) ?? id
   const nameOf = (id: string) => {
     const name = known.get(id)
-    return name === undefined ? undefined : clipTo(name, LONGEST_NAME)
+    return name && clipTo(name, LONGEST_NAME)
   }
   const shown = ids.map(nameOf)
   const of = (id: string) => {
@@ -62,10 +67,7 @@ export function projectNames(ids: readonly string[], known: ReadonlyMap<string, 
     of,
     // Ids that are short are shown as they are, and may be words.
     within: (text) => ids.reduce((said, id) => (shortOf(id) === id ? said : said.replaceAll(id, () => of(id))), text),
-    heading(id) {
-      const name = nameOf(id)
-      return name === undefined ? shortOf(id) : `${name} ${faint(`(${shortOf(id)})`)}`
-    },
+    heading: (id) => (nameOf(id) === undefined ? shortOf(id) : `${nameOf(id)} ${faint(`(${shortOf(id)})`)}`),
   }
 }
 

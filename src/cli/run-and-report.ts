@@ -1,11 +1,11 @@
-import { configuredProjects, type Open } from '../app/open-services.ts'
+import { configuredProjects, type Open, withServices } from '../app/open-services.ts'
 import { pruneAfterRun } from '../app/prune.ts'
 import type { AuditResult } from '../audit/run-audit.ts'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { readHeld, readUnreconciled } from '../ledger/status.ts'
-import { Alerts } from '../observe/alerts.ts'
+import { type AlertOptions, Alerts } from '../observe/alerts.ts'
 import { publishLastRun } from '../observe/batch-metrics.ts'
 import { channelsOf } from '../observe/channels.ts'
 import { findingOfHeld, findingOfUnreconciled, findingsOfRun, NO_RUN } from '../observe/findings.ts'
@@ -18,12 +18,73 @@ import { createSidePool } from '../warehouse/side-pool.ts'
 import { readProjectNames } from './project-names.ts'
 import type { Session } from './session.ts'
 
-export interface ReportedCommand {
+interface FollowedCommand {
   command: string
   streams: readonly Stream[]
+}
+
+export interface ReportedCommand extends FollowedCommand {
+  /** Only these projects. */
+  projects?: readonly string[] | undefined
   coversEverything: boolean
   /** False: send telemetry, but no alerts. */
   alerts?: boolean
+}
+
+export interface EndedRun {
+  report: RunReport
+  end: RunEnd
+}
+
+/** One run from its start to its end, also if it fails before the ledger knows of it. */
+export class FollowedRun {
+  readonly telemetry: RunTelemetry
+  /** What it works with, while that is open. */
+  open: Open | undefined
+  private runId = NO_RUN
+  private readonly begun: number
+
+  constructor(
+    private readonly session: Session,
+    private readonly command: FollowedCommand,
+  ) {
+    const { config, log, clock, version, monotonic } = session
+    this.begun = monotonic()
+    this.telemetry = new RunTelemetry({ config, log, clock, version, ...command })
+  }
+
+  /** False if it has begun before: an audit that repairs begins another run. */
+  started(runId: number): boolean {
+    if (this.runId !== NO_RUN) return false
+    this.runId = runId
+    if (this.open !== undefined)
+      this.telemetry.started({ sourceAddress: this.open.sourceAddress, warehouse: this.open.database.shown })
+    return true
+  }
+
+  ended(report: RunReport): EndedRun {
+    return { report: { ...report, ...this.facts }, end: report.outcome }
+  }
+
+  failed(error: unknown): EndedRun {
+    const end = this.session.signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
+    const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
+    const code = reportedCode(failureCodeOf(error))
+    const about = { command: this.command.command, source: this.open?.source ?? '', ...this.facts }
+    const report: RunReport = { ...about, outcome, streams: [], notes: [], error: messageOf(error), code }
+    return { report: this.session.config.redactor.value(report), end }
+  }
+
+  private get facts(): Pick<RunReport, 'run_id' | 'seconds'> {
+    return { run_id: this.runId, seconds: (this.session.monotonic() - this.begun) / 1000 }
+  }
+}
+
+/** What a command that is reported is given, beside what it works with. */
+export interface Reporter {
+  observer: Observer
+  /** After the result was printed, with the database still open. */
+  ended(report: RunReport): Promise<void>
 }
 
 const SEND_MS = 4000
@@ -35,130 +96,87 @@ const SEND_MS = 4000
 export async function runAndReport(
   session: Session,
   command: ReportedCommand,
-  work: (reporter: RunReporter) => Promise<number>,
+  work: (open: Open, reporter: Reporter) => Promise<number>,
 ): Promise<number> {
-  const reporter = new RunReporter(session, command)
+  const run = new FollowedRun(session, command)
+  let isReported = false
+  const report = async (ended: EndedRun) => {
+    if (isReported) return
+    isReported = true
+    await sendEnd(session, command, run, ended)
+  }
+  const observer: Observer = {
+    ...session.observer,
+    started: (begun) => {
+      session.observer.started?.(begun)
+      run.started(begun.runId)
+    },
+  }
   try {
-    return await work(reporter)
+    return await withServices({ ...session, projects: command.projects }, async (open) => {
+      run.open = open
+      try {
+        return await work(open, { observer, ended: (result) => report(run.ended(result)) })
+      } catch (error) {
+        // While the database is open.
+        await report(run.failed(error))
+        throw error
+      } finally {
+        run.open = undefined
+      }
+    })
   } catch (error) {
-    await reporter.failed(error)
+    await report(run.failed(error))
     throw error
   }
 }
 
-export class RunReporter {
-  readonly observer: Observer
-  private readonly telemetry: RunTelemetry
-  private readonly begun: number
-  private open: Open | undefined
-  /** The run itself, not the one that repairs. Undefined before it began. */
-  runId: number | undefined
-  private isReported = false
-
-  constructor(
-    private readonly session: Session,
-    private readonly command: ReportedCommand,
-  ) {
-    const { config, log, clock, version, monotonic } = session
-    this.begun = monotonic()
-    this.telemetry = new RunTelemetry({ config, log, clock, version, ...command })
-    this.observer = {
-      ...session.observer,
-      started: (run) => {
-        session.observer.started?.(run)
-        this.started(run.runId)
-      },
-    }
+async function sendEnd(
+  session: Session,
+  command: ReportedCommand,
+  { telemetry, open }: FollowedRun,
+  { report, end }: EndedRun,
+): Promise<void> {
+  const { config, log, clock, signal } = session
+  const projects = configuredProjects(config, clock).map(({ id }) => id)
+  const late = new AbortController()
+  const sent: Promise<void>[] = [
+    telemetry.ended(report, end, late.signal),
+    publishLastRun(
+      { config, log, clock, streams: session.streams.all, projects, warehouse: open?.warehouse },
+      { command: command.command, end, seconds: report.seconds, streams: report.streams },
+      late.signal,
+    ),
+  ]
+  if (end !== 'locked') {
+    if (command.alerts ?? true)
+      sent.push(alertAfterRun(session, open, report, { ...command, stop: AbortSignal.any([signal, late.signal]) }))
+    if (open !== undefined) sent.push(pruneAfterRun(session, open.warehouse, signal))
   }
-
-  /** Does what needs the service and the database, and reports what goes wrong there while they are open. */
-  async run<T>(open: Open, work: () => Promise<T>): Promise<T> {
-    this.open = open
-    try {
-      return await work()
-    } catch (error) {
-      await this.failed(error)
-      throw error
-    } finally {
-      this.open = undefined
-    }
-  }
-
-  /** After the result was printed, with the database still open. */
-  ended(report: RunReport): Promise<void> {
-    return this.send(report, report.outcome)
-  }
-
-  async failed(error: unknown): Promise<void> {
-    const { signal, config } = this.session
-    const { command } = this.command
-    const about = { run_id: this.runId ?? NO_RUN, command, source: this.open?.source ?? '', seconds: this.seconds }
-    const { report, end } = failedRun(error, signal.aborted, about)
-    await this.send(config.redactor.value(report), end)
-  }
-
-  private get seconds(): number {
-    return (this.session.monotonic() - this.begun) / 1000
-  }
-
-  private started(runId: number): void {
-    this.runId ??= runId
-    if (this.open === undefined) return
-    const { sourceAddress, database } = this.open
-    this.telemetry.started({ sourceAddress, warehouse: database.shown })
-  }
-
-  private async send(report: RunReport, end: RunEnd): Promise<void> {
-    if (this.isReported) return
-    this.isReported = true
-    const { session, command, open, seconds } = this
-    const { config, log, clock } = session
-    const projects = configuredProjects(config, clock).map(({ id }) => id)
-    const late = new AbortController()
-    const sent: Promise<void>[] = [
-      this.telemetry.ended({ ...report, seconds }, end, late.signal),
-      publishLastRun(
-        { config, log, clock, streams: session.streams.all, projects, warehouse: open?.warehouse },
-        { command: command.command, end, seconds, streams: report.streams },
-        late.signal,
-      ),
-    ]
-    if (end !== 'locked') {
-      const { coversEverything, alerts = true } = command
-      if (alerts) sent.push(alertAfterRun(session, open, report, { coversEverything, late: late.signal }))
-      if (open !== undefined) sent.push(pruneAfterRun(session, open.warehouse, session.signal))
-    }
-    await waitAtMost(SEND_MS, Promise.allSettled(sent))
-    late.abort()
-  }
+  await waitAtMost(SEND_MS, Promise.allSettled(sent))
+  late.abort()
 }
 
-export function failedRun(
-  error: unknown,
-  isStopped: boolean,
-  about: Pick<RunReport, 'run_id' | 'command' | 'source' | 'seconds'>,
-): { report: RunReport; end: RunEnd } {
-  const end = isStopped ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
-  const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
-  const code = reportedCode(failureCodeOf(error))
-  return { end, report: { ...about, outcome, streams: [], notes: [], error: messageOf(error), code } }
-}
-
-export function auditReport({ remaining, repair }: AuditResult, runId: number, source: string): RunReport {
+/** Of an audit; the run's number and its seconds are added later. */
+export function auditReport({ remaining, repair }: AuditResult, source: string): RunReport {
   return {
-    run_id: runId,
-    command: 'audit',
+    ...{ run_id: NO_RUN, command: 'audit', source, seconds: 0, notes: [], streams: repair?.streams ?? [] },
     outcome: remaining === 0 ? (repair?.outcome ?? 'complete') : 'partial',
-    source,
-    seconds: 0,
-    streams: repair?.streams ?? [],
-    notes: [],
     ...(remaining === 0 ? {} : { error: `${remaining} days still differ from the service` }),
   }
 }
 
 const MOST_HELD = 1000
 const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, patienceMs: 3000, limitMs: 3000 }
+
+export function alertsOf(
+  { config, log }: Session,
+  channels: AlertOptions['channels'],
+  options: Pick<AlertOptions, 'nameOf' | 'clock' | 'signal' | 'ledger'>,
+): Alerts {
+  const { quiet_minutes, page_url: pageUrl } = config.alerts
+  return new Alerts({ ...options, channels, quietMs: quiet_minutes * 60_000, pageUrl, log, redactor: config.redactor })
+}
 
 /**
  * Sends alerts about a run of a command that ends, and about what is held or not reconciled now. It comes after the result and cannot change it.
@@ -168,25 +186,16 @@ async function alertAfterRun(
   session: Session,
   open: Open | undefined,
   report: RunReport,
-  { coversEverything, late }: { coversEverything: boolean; late: AbortSignal },
+  { coversEverything, stop }: { coversEverything: boolean; stop: AbortSignal },
 ): Promise<void> {
-  const { config, log, clock, signal } = session
-  const channels = channelsOf(config, open?.database.shown ?? '')
+  const channels = channelsOf(session.config, open?.database.shown ?? '')
   if (channels.length === 0) return
-  const pool = open === undefined ? undefined : createSidePool(open.warehouse, LEDGER)
-  const names =
-    open === undefined
-      ? new Map<string, string>()
-      : await readProjectNames(open.warehouse).catch(() => new Map<string, string>())
-  const alerts = new Alerts({
-    channels,
-    quietMs: config.alerts.quiet_minutes * 60_000,
-    pageUrl: config.alerts.page_url,
-    nameOf: (id) => names.get(id) ?? id,
-    log,
-    redactor: config.redactor,
-    clock,
-    signal: AbortSignal.any([signal, late]),
+  const pool = open && createSidePool(open.warehouse, LEDGER)
+  const names = await (open && readProjectNames(open.warehouse).catch(() => undefined))
+  const alerts = alertsOf(session, channels, {
+    nameOf: (id) => names?.get(id) ?? id,
+    clock: session.clock,
+    signal: stop,
     ledger: (work) => pool?.write(work) ?? Promise.reject(new TransientError('there is no database')),
   })
   try {

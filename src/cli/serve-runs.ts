@@ -6,8 +6,8 @@ import { dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Alerts } from '../observe/alerts.ts'
 import { findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../observe/findings.ts'
-import type { Metrics, RunEnd } from '../observe/metrics.ts'
-import { RunTelemetry } from '../observe/run-telemetry.ts'
+import type { Metrics } from '../observe/metrics.ts'
+import type { RunTelemetry } from '../observe/run-telemetry.ts'
 import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { Live } from '../schedule/live.ts'
 import type { Scheduler } from '../schedule/scheduler.ts'
@@ -18,7 +18,7 @@ import { runSync } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
 import type { BackfillRequest, FailedStart } from '../web/server-options.ts'
 import type { View } from '../web/view.ts'
-import { auditReport, failedRun } from './run-and-report.ts'
+import { auditReport, type EndedRun, FollowedRun } from './run-and-report.ts'
 import type { Session } from './session.ts'
 
 export interface ServeRuns {
@@ -35,9 +35,9 @@ export function serveRuns(
   session: Session,
   open: Open,
   live: Live,
-  finished: (report: RunReport, end: RunEnd, telemetry: RunTelemetry) => void,
+  finished: (ended: EndedRun, telemetry: RunTelemetry) => void,
 ): ServeRuns {
-  const { config, log, signal, clock, monotonic, version } = session
+  const { config, log, signal, clock } = session
 
   async function perform(
     command: string,
@@ -45,24 +45,15 @@ export function serveRuns(
     work: (observer: Observer) => Promise<RunReport>,
     started?: (runId: number) => void,
   ): Promise<void> {
-    const begun = monotonic()
-    const telemetry = new RunTelemetry({ config, log, clock, version, command, streams })
-    let runId = NO_RUN
+    const run = new FollowedRun(session, { command, streams })
+    run.open = open
     const watch = live.watch((id) => {
-      // The first is the run itself: an audit that repairs begins another one.
-      if (runId !== NO_RUN) return
-      runId = id
-      telemetry.started({ sourceAddress: open.sourceAddress, warehouse: open.database.shown })
-      started?.(id)
+      if (run.started(id)) started?.(id)
     })
-    const secondsSince = () => (monotonic() - begun) / 1000
     try {
-      const report = await work(watch.observer)
-      finished({ ...report, run_id: runId, seconds: secondsSince() }, report.outcome, telemetry)
+      finished(run.ended(await work(watch.observer)), run.telemetry)
     } catch (error) {
-      const about = { run_id: runId, command, source: open.source, seconds: secondsSince() }
-      const { report, end } = failedRun(error, signal.aborted, about)
-      finished(report, end, telemetry)
+      finished(run.failed(error), run.telemetry)
       throw error
     } finally {
       watch.end()
@@ -73,31 +64,26 @@ export function serveRuns(
     request: Omit<RunRequest, 'projects' | 'signal'>,
     projects = open.projects,
     started?: (runId: number) => void,
-  ) =>
-    perform(
-      request.command,
-      request.streams,
-      (observer) => runSync(open, { ...request, projects, signal }, observer, open.execute),
-      started,
-    )
+  ) => {
+    const whole = { ...request, projects, signal }
+    const work = (observer: Observer) => runSync(open, whole, observer, open.execute)
+    return perform(request.command, request.streams, work, started)
+  }
 
   return {
     sync: () => runOne({ command: 'sync', streams: open.streams.named() }),
     audit: () =>
       perform('audit', session.streams.all, async (observer) => {
-        const result = await runAudit(
-          open,
-          { projects: open.projects, repair: true, signal, execute: open.execute },
-          observer,
-        )
+        const { projects, execute } = open
+        const result = await runAudit(open, { projects, repair: true, signal, execute }, observer)
         log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
-        return auditReport(result, NO_RUN, open.source)
+        return auditReport(result, open.source)
       }),
     async backfill(scheduler, asked) {
       const range = parseRange(asked, config, dayOf(clock()))
       const acceptDeletes = asked.acceptDeletes ?? false
       const streams = streamsToBackfill(open.streams, asked.streams, acceptDeletes)
-      const projects = chooseProjects(open.projects, asked.projects)
+      const projects = chooseProjects(config, clock, asked.projects)
       return new Promise((resolve, reject) => {
         const isStarted = scheduler.tryRun('backfill', async () => {
           const request = { command: 'backfill', streams, range, missingOnly: asked.missing, acceptDeletes }
@@ -141,7 +127,7 @@ export class AfterRun {
     return [...this.failedStarts.values()].at(-1)
   }
 
-  runEnded(report: RunReport, end: RunEnd, telemetry: RunTelemetry): void {
+  runEnded({ report, end }: EndedRun, telemetry: RunTelemetry): void {
     const { session, view, metrics } = this.parts
     const { command } = report
     metrics.finished({ ...report, outcome: end }, session.clock())

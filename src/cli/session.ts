@@ -18,6 +18,9 @@ export interface GlobalOptions {
   queue?: boolean
 }
 
+/** Lines of a text for people; what is false or undefined is left out. */
+export type Part = string | false | undefined
+
 export interface Session {
   config: Config
   /** The configured streams, made when they are first asked for. */
@@ -40,7 +43,7 @@ export interface Session {
   /** How it goes, for people who see no progress bar. */
   say(text: string): void
   /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
-  print(document: unknown, text: string, redactor?: Redactor): void
+  print(document: unknown, text: string | readonly Part[], redactor?: Redactor): void
   end(): void
 }
 
@@ -118,9 +121,10 @@ export function openSession(
     say: (text) => progress?.say(config.redactor.text(text)),
     print(document, text, redactor = config.redactor) {
       progress?.stop()
+      const lines = typeof text === 'string' ? [text] : text.filter((part) => part !== false && part !== undefined)
       const result = json
         ? printable(redactor.json(JSON.stringify(document, null, 2), 2))
-        : redactor.text(toTerminal(text, wantsColour(stdout.isTTY, env)))
+        : redactor.text(toTerminal(lines.join('\n'), wantsColour(stdout.isTTY, env)))
       stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),

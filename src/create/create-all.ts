@@ -1,9 +1,7 @@
-import { messageOf } from '../core/errors.ts'
 import type { CreationKind } from '../ledger/creations.ts'
-import { lockRun } from '../ledger/run-lock.ts'
-import { closeRun } from '../ledger/runs.ts'
+import { withRun } from '../ledger/with-run.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
-import { CreationJournal } from './creation-journal.ts'
+import { CreationJournal, failed } from './creation-journal.ts'
 import { type CreationRequest, isRepeated } from './creation-request.ts'
 
 export interface CreationResult {
@@ -32,69 +30,51 @@ export interface CreateRequest {
 }
 
 export async function createAll(services: Services, request: CreateRequest): Promise<CreationResult[] | undefined> {
-  const { warehouse } = services
+  const { warehouse, log, version, source } = services
   const { project, wishes } = request
   const kinds = [...new Set(wishes.map(({ kind }) => kind))]
   // Two commands at once could both find that something is missing.
-  const start = { command: `create ${kinds.join(' and ')}`, version: services.version, source: services.source }
-  const projectStream = { projectId: project.id, stream: 'creations' }
-  const lock = await lockRun(warehouse, [projectStream], start, {
-    log: services.log,
-    signal: request.signal,
-    activity: ({ projectId }) => `something is being created in ${projectId}`,
-  })
-  const signal = AbortSignal.any([request.signal, lock.lost])
-  let results: CreationResult[] | undefined
-  try {
-    const book = new CreationJournal(services, project, lock.runId, signal)
+  const projectStreams = [{ projectId: project.id, stream: 'creations' }]
+  const start = { command: `create ${kinds.join(' and ')}`, version, source, projectStreams }
+  const activity = () => `something is being created in ${project.id}`
+  return withRun(warehouse, start, { log, signal: request.signal, activity }, async ({ runId, signal }) => {
+    const book = new CreationJournal(services, project, runId, signal)
     await book.open(kinds.includes('prompt') ? [...kinds, 'topic'] : kinds)
     const topics = book.missingTopics(wishes)
     const toCreate = wishes.filter((wish, index) => !book.isThere(wish) && !isRepeated(wishes, index)).length
     const plan = { existing: wishes.length - toCreate, toCreate, topicsToCreate: topics }
-    if (await request.confirm(plan)) {
-      results = await createEach(book, { ...request, signal }, topics)
-      await book.close(results)
-    }
-    const failed = (results ?? []).filter(({ status }) => status === 'failed' || status === 'not_sent').length
-    const outcome = request.signal.aborted ? 'interrupted' : failed === 0 ? 'complete' : 'partial'
-    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: null }).catch(() => {})
-    return results
-  } catch (error) {
-    const outcome = request.signal.aborted ? 'interrupted' : 'failed'
-    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: messageOf(error) }).catch(() => {})
-    throw error
-  } finally {
-    await lock.release()
-  }
+    const isConfirmed = await request.confirm(plan)
+    const result = isConfirmed ? await createEach(book, { ...request, signal }, topics) : undefined
+    if (result !== undefined) await book.close(result)
+    const isComplete = result?.every(({ status }) => status === 'created' || status === 'existing') ?? true
+    const outcome = request.signal.aborted ? 'interrupted' : isComplete ? 'complete' : 'partial'
+    return { result, outcome }
+  })
 }
 
 async function createEach(book: CreationJournal, request: CreateRequest, topics: string[]): Promise<CreationResult[]> {
-  const results: CreationResult[] = []
   let stop: string | undefined
   const failedTopics = new Map<string, string>()
-  for (const name of topics) {
+  const createOne = async (wish: CreationRequest): Promise<Pick<CreationResult, 'status' | 'id' | 'message'>> => {
     if (request.signal.aborted) stop ??= 'not sent: the command was stopped'
-    if (stop !== undefined) break
-    const made = await book.create({ line: 0, kind: 'topic', name })
-    if (made.status === 'failed') failedTopics.set(name, made.message ?? 'failed')
-    if (made.stop) stop = made.message ?? 'stopped'
-  }
-  for (const [index, wish] of request.wishes.entries()) {
-    if (request.signal.aborted) stop ??= 'not sent: the command was stopped'
+    if (stop !== undefined) return { status: 'not_sent', id: null, message: stop }
     const problem = wish.topic === undefined || book.isThere(wish) ? undefined : failedTopics.get(wish.topic)
-    const base = { line: wish.line, kind: wish.kind, name: wish.text ?? wish.name ?? '' }
-    let result: CreationResult
-    if (stop !== undefined) result = { ...base, status: 'not_sent', id: null, message: stop }
-    else if (problem !== undefined) {
-      const message = `its topic "${wish.topic}" could not be created: ${problem}`
-      result = { ...base, status: 'failed', id: null, message }
-    } else {
-      const made = await book.create(wish)
-      result = { ...base, status: made.status, id: made.id, message: made.message }
-      if (made.stop) stop = `not sent: ${made.message}`
-    }
+    if (problem !== undefined) return failed(`its topic "${wish.topic}" could not be created: ${problem}`)
+    const made = await book.create(wish)
+    if (made.stop) stop = `not sent: ${made.message}`
+    return made
+  }
+  for (const name of topics) {
+    const { status, message } = await createOne({ line: 0, kind: 'topic', name })
+    if (status === 'failed') failedTopics.set(name, message ?? 'failed')
+  }
+  const results: CreationResult[] = []
+  for (const wish of request.wishes) {
+    const { line, kind, text, name } = wish
+    const { status, id, message } = await createOne(wish)
+    const result = { line, kind, name: text ?? name ?? '', status, id, message }
     results.push(result)
-    request.progress?.(result, index + 1, request.wishes.length)
+    request.progress?.(result, results.length, request.wishes.length)
   }
   return results
 }

@@ -22,6 +22,18 @@ const LISTED: Partial<Record<CreationKind, ListStream>> = {
   prompt: prompts,
   'domain-classification': domainClassifications,
 }
+/** Where what has a name is, and the column of its id. */
+const NAMED = {
+  topic: { table: 'topics', id: 'topic_id' },
+  'domain-classification': { table: 'domain_classifications', id: 'name' },
+  'url-classification': { table: 'url_classifications', id: 'name' },
+}
+const METHODS = {
+  prompt: 'createPrompt',
+  topic: 'createTopic',
+  'domain-classification': 'createDomainClassification',
+  'url-classification': 'createUrlClassification',
+} as const
 const LOOKS = 3
 const LOOK_AGAIN_MS = 700
 const MOST_REFUSALS = 8
@@ -34,13 +46,20 @@ export interface Made {
   message: string | null
   /** True if nothing more must be sent. */
   stop?: boolean
+  /** True if it may exist though no answer came. */
+  open?: boolean
 }
+
+export function failed(message: string, end: Pick<Made, 'stop' | 'open'> = {}): Made {
+  return { status: 'failed', id: null, message, ...end }
+}
+
+type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
 
 /** What exists, by the tables, by the service's lists and by what was tried before. */
 export class CreationJournal {
   private readonly known = new Map<CreationKind, Map<string, string | null>>()
-  private tried = new Map<CreationKind, Map<string, Creation>>()
-  private readonly topicIds = new Map<string, string>()
+  private readonly tried = new Map<CreationKind, Map<string, Creation>>()
   /** What was sent in this command and has no known end. */
   private readonly inDoubt = new Set<string>()
 
@@ -66,14 +85,14 @@ export class CreationJournal {
     }
   }
 
-  isThere(wish: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): boolean {
-    return this.known.get(wish.kind)?.has(idempotencyKey(wish)) ?? false
+  isThere(wish: Identified): boolean {
+    return this.knownId(wish) !== undefined
   }
 
   missingTopics(wishes: readonly CreationRequest[]): string[] {
     const coming = wishes.filter((wish) => wish.kind === 'prompt' && !this.isThere(wish))
-    const named = coming.flatMap(({ topic }) => (topic && !isId(topic) ? [topic] : []))
-    return [...new Set(named)].filter((name) => !this.topicIds.has(name))
+    const named = coming.flatMap(({ topic }) => (topic && this.topicId(topic) === undefined ? [topic] : []))
+    return [...new Set(named)]
   }
 
   /** Never throws: what goes wrong belongs to the line, and what may have been sent stays open. */
@@ -86,50 +105,59 @@ export class CreationJournal {
     }
   }
 
+  /** Null if it exists and its id is not known. */
+  private knownId(wish: Identified): string | null | undefined {
+    return this.known.get(wish.kind)?.get(idempotencyKey(wish))
+  }
+
+  private topicId(topic: string): string | undefined {
+    return /^to_[\w-]+$/.test(topic) ? topic : (this.knownId({ kind: 'topic', name: topic }) ?? undefined)
+  }
+
   private async createOne(wish: CreationRequest): Promise<Made> {
+    const { warehouse } = this.services
     const key = { projectId: this.project.id, kind: wish.kind, identity: idempotencyKey(wish) }
-    const known = this.known.get(wish.kind)!
-    const there = known.get(key.identity)
+    const there = this.knownId(wish)
     if (there !== undefined) {
       // Known from before, or finished now if an earlier attempt was left open.
       if (this.tried.get(wish.kind)?.get(key.identity)?.state === 'sent')
-        await finishCreation(this.services.warehouse, key, { state: 'created', id: there })
+        await finishCreation(warehouse, key, { state: 'created', id: there })
       return { status: 'existing', id: there, message: null }
     }
-    const topicId = wish.topic === undefined ? undefined : isId(wish.topic) ? wish.topic : this.topicIds.get(wish.topic)
-    if (wish.topic !== undefined && topicId === undefined) {
+    const topicId = wish.topic === undefined ? undefined : this.topicId(wish.topic)
+    if (wish.topic !== undefined && topicId === undefined)
       return failed(
         `the topic "${wish.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`,
       )
-    }
-    if (this.inDoubt.has(`${wish.kind} ${key.identity}`)) {
+    if (this.inDoubt.has(`${wish.kind} ${key.identity}`))
       return failed('an earlier line for the same thing is still open; run the command again')
-    }
     const request = requestOf(wish, topicId)
-    await beginCreation(this.services.warehouse, key, { request, runId: this.runId })
+    await beginCreation(warehouse, key, { request, runId: this.runId })
     const made = await this.send(wish, request)
     if (made.status !== 'failed') {
-      known.set(key.identity, made.id)
+      this.known.get(wish.kind)!.set(key.identity, made.id)
       await this.saveCreated(wish, made.id)
-      await finishCreation(this.services.warehouse, key, { state: made.status, id: made.id, warning: made.message })
+      await finishCreation(warehouse, key, { state: made.status, id: made.id, warning: made.message })
     } else if (made.open) {
       this.inDoubt.add(`${wish.kind} ${key.identity}`)
     } else {
-      await finishCreation(this.services.warehouse, key, { state: 'failed', error: made.message })
+      await finishCreation(warehouse, key, { state: 'failed', error: made.message })
     }
     return made
   }
 
   /** Sends once. If the answer was lost, the service's own list shows what became of it. */
-  private async send(wish: CreationRequest, request: Record<string, unknown>): Promise<Made & { open?: boolean }> {
+  private async send(wish: CreationRequest, request: Record<string, unknown>): Promise<Made> {
     for (let refusals = 0; ; refusals++) {
       try {
-        const answer = await this.call(wish.kind, request)
-        return { status: 'created', id: answer.id, message: answer.warning }
+        return await this.call(wish.kind, request)
       } catch (error) {
         const message = clip(messageOf(error), 300)
         const status = error instanceof RefusedError ? error.status : undefined
-        if (status === 409) return this.existing(wish)
+        if (status === 409) {
+          if (LISTED[wish.kind] !== undefined) await this.look(wish.kind)
+          return { status: 'existing', id: this.knownId(wish) ?? null, message: null }
+        }
         if (status === 402) return failed(`the credits are used up: ${message}`, { stop: true })
         if (error instanceof InterruptedError || this.signal.aborted)
           return failed('stopped before its answer came', { stop: true, open: true })
@@ -142,43 +170,41 @@ export class CreationJournal {
           continue
         }
         if (error instanceof TransientError && error.neverSent) return failed(message, { stop: true })
-        return this.resolve(wish, message)
+        return LISTED[wish.kind] === undefined ? this.askAgain(wish, request, message) : this.resolve(wish, message)
       }
     }
   }
 
-  private async existing(wish: CreationRequest): Promise<Made> {
-    if (LISTED[wish.kind] === undefined) return { status: 'existing', id: null, message: null }
-    await this.look(wish.kind)
-    return { status: 'existing', id: this.known.get(wish.kind)!.get(idempotencyKey(wish)) ?? null, message: null }
+  /** It cannot be listed, but asking once more is safe: what exists is refused as existing. */
+  private askAgain(wish: CreationRequest, request: Record<string, unknown>, reason: string): Promise<Made> {
+    return this.call(wish.kind, request).catch((error: unknown) =>
+      error instanceof RefusedError && error.status === 409
+        ? { status: 'created', id: null, message: 'the answer was lost, so its id is not known' }
+        : failed(`no answer came: ${reason}; run the command again`, { open: true }),
+    )
   }
 
   /** Looks whether it was created though no answer came. If that cannot be known, it is left open for the next time. */
-  private async resolve(wish: CreationRequest, reason: string): Promise<Made & { open?: boolean }> {
-    if (LISTED[wish.kind] === undefined) {
-      // It cannot be listed, but asking once more is safe: what exists is refused as existing.
-      return this.call(wish.kind, requestOf(wish, undefined)).then(
-        (answer): Made & { open?: boolean } => ({ status: 'created', id: answer.id, message: answer.warning }),
-        (error: unknown) =>
-          error instanceof RefusedError && error.status === 409
-            ? { status: 'created', id: null, message: 'the answer was lost, so its id is not known' }
-            : failed(`no answer came: ${reason}; run the command again`, { open: true }),
-      )
-    }
+  private async resolve(wish: CreationRequest, reason: string): Promise<Made> {
     for (let look = 0; look < LOOKS; look++) {
       await sleep(LOOK_AGAIN_MS * look, this.signal)
       await this.look(wish.kind)
-      const found = this.known.get(wish.kind)!.get(idempotencyKey(wish))
-      if (found !== undefined) return { status: 'created', id: found, message: null }
+      const id = this.knownId(wish)
+      if (id !== undefined) return { status: 'created', id, message: null }
     }
     const message = `no answer came (${reason}), and it is not in the service's list; run the command again to go on`
     return failed(message, { open: true })
   }
 
-  private async look(kind: CreationKind): Promise<void> {
-    await this.list(kind)
-    this.tried.set(kind, await readCreations(this.services.warehouse, this.project.id, kind))
-    await this.load(kind)
+  private async call(kind: CreationKind, request: Record<string, unknown>): Promise<Made> {
+    const create = this.services.client[METHODS[kind]]
+    const { signal } = this
+    const made: Partial<Record<'id' | 'name' | 'warning', string | null>> = await create(
+      this.project.caller,
+      request as never,
+      { signal },
+    )
+    return { status: 'created', id: made.id ?? made.name!, message: made.warning ?? null }
   }
 
   /** Lists a kind into its table. A sync that is at it already is waited for. */
@@ -189,10 +215,9 @@ export class CreationJournal {
     const request = { command: 'create: list', projects: [project], streams: [stream], signal }
     for (let attempt = 1; ; attempt++) {
       try {
-        const report = await runSync(this.services, request)
-        const { failed = [], held = [] } = report.streams[0] ?? {}
-        const problem =
-          report.error ?? failed[0]?.error ?? (held.length > 0 ? 'most of it would have vanished' : undefined)
+        const { error, streams } = await runSync(this.services, request)
+        const { failed: failures = [], held = [] } = streams[0] ?? {}
+        const problem = error ?? failures[0]?.error ?? (held.length > 0 ? 'most of it would have vanished' : undefined)
         if (problem === undefined) return
         throw new TransientError(`${stream.name} could not be listed, so nothing more is sent: ${problem}`)
       } catch (error) {
@@ -202,82 +227,51 @@ export class CreationJournal {
     }
   }
 
-  private async load(kind: CreationKind): Promise<void> {
+  /** Reads what exists of a kind, after listing it. */
+  private async look(kind: CreationKind): Promise<void> {
+    await this.list(kind)
     const { warehouse } = this.services
-    const read = async <T extends object>(sql: string) => (await warehouse.pool.query<T>(sql, [this.project.id])).rows
+    const { id: projectId } = this.project
+    const tried = await readCreations(warehouse, projectId, kind)
+    this.tried.set(kind, tried)
     const known = this.known.get(kind) ?? new Map<string, string | null>()
     this.known.set(kind, known)
-    const tried = this.tried.get(kind) ?? new Map<string, Creation>()
     if (kind === 'prompt') {
-      const rows = await read<ListedPrompt>(
+      const { rows } = await warehouse.pool.query<ListedPrompt>(
         `select prompt_id, text, country_code, first_seen_at from ${tableName(warehouse, 'prompts')}
          where project_id = $1 and removed_at is null`,
+        [projectId],
       )
       for (const [identity, id] of promptsKnown(rows, tried)) known.set(identity, id)
       return
     }
-    if (kind === 'topic') {
-      const rows = await read<{ topic_id: string; name: string }>(
-        `select topic_id, name from ${tableName(warehouse, 'topics')} where project_id = $1 and name is not null and removed_at is null`,
-      )
-      for (const { topic_id, name } of rows) {
-        known.set(name, topic_id)
-        this.topicIds.set(name, topic_id)
-      }
-      for (const [identity, { state, id }] of tried)
-        if (state === 'created' || state === 'existing') known.set(identity, known.get(identity) ?? id)
-      return
-    }
-    const table = kind === 'domain-classification' ? 'domain_classifications' : 'url_classifications'
-    const rows = await read<{ name: string }>(
-      `select name from ${tableName(warehouse, table)} where project_id = $1 and removed_at is null`,
+    const { rows } = await warehouse.pool.query<{ name: string; id: string }>(
+      `select name, ${NAMED[kind].id} as id from ${tableName(warehouse, NAMED[kind].table)}
+       where project_id = $1 and name is not null and removed_at is null`,
+      [projectId],
     )
-    for (const { name } of rows) known.set(name, name)
+    for (const { name, id } of rows) known.set(name, id)
+    if (kind !== 'topic') return
+    for (const [name, { state, id }] of tried)
+      if (state === 'created' || state === 'existing') known.set(name, known.get(name) ?? id)
   }
 
   /** What the API cannot list is kept from its creation. */
-  private async saveCreated(wish: CreationRequest, id: string | null): Promise<void> {
+  private async saveCreated({ kind, name, color }: CreationRequest, id: string | null): Promise<void> {
     const { warehouse } = this.services
-    if (wish.kind === 'topic' && id !== null) {
-      this.topicIds.set(wish.name!, id)
+    if (kind === 'topic' && id !== null)
       await warehouse.pool.query(
         `insert into ${tableName(warehouse, 'topics')} (project_id, topic_id, name) values ($1, $2, $3)
          on conflict (project_id, topic_id) do update set name = excluded.name`,
-        [this.project.id, id, wish.name],
+        [this.project.id, id, name],
       )
-    }
-    if (wish.kind === 'url-classification') {
+    if (kind === 'url-classification')
       await warehouse.pool.query(
         `insert into ${tableName(warehouse, 'url_classifications')} (project_id, name, color) values ($1, $2, $3)
          on conflict do nothing`,
-        [this.project.id, wish.name, wish.color ?? null],
+        [this.project.id, name, color ?? null],
       )
-    }
   }
-
-  private async call(
-    kind: CreationKind,
-    request: Record<string, unknown>,
-  ): Promise<{ id: string; warning: string | null }> {
-    const create = this.services.client[METHODS[kind]]
-    const made: Partial<Record<'id' | 'name' | 'warning', string | null>> = await create(
-      this.project.caller,
-      request as never,
-      { signal: this.signal },
-    )
-    return { id: made.id ?? made.name!, warning: made.warning ?? null }
-  }
-}
-
-const METHODS = {
-  prompt: 'createPrompt',
-  topic: 'createTopic',
-  'domain-classification': 'createDomainClassification',
-  'url-classification': 'createUrlClassification',
-} as const
-
-function failed(message: string, end: { stop?: boolean; open?: boolean } = {}): Made & { open?: boolean } {
-  return { status: 'failed', id: null, message, ...end }
 }
 
 interface ListedPrompt {
@@ -318,5 +312,3 @@ function promptsKnown(rows: readonly ListedPrompt[], tried: ReadonlyMap<string, 
   }
   return known
 }
-
-const isId = (topic: string) => /^to_[\w-]+$/.test(topic)

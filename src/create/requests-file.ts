@@ -48,46 +48,31 @@ export function readRequests(file: string, kind: CreationKind): CreationRequest[
   const json = /^\.(jsonl|ndjson|json)$/i.test(extname(file)) || text.trimStart().startsWith('{')
   const records = json ? jsonRecords(text, file) : csvRecords(text, file)
   if (records.length === 0) throw new UsageError(`--from: ${file} has no lines`)
-  const problems: string[] = []
-  const wishes = records.flatMap(({ line, fields }) => {
-    const wish = requestFrom(kind, line, fields, (problem) => problems.push(`line ${line}: ${problem}`))
-    if (wish === undefined) return []
-    problems.push(...problemsOf(wish).map((problem) => `line ${line}: ${problem}`))
-    return [wish]
-  })
+  const requests = records.map((record) => requestFrom(kind, record))
+  const problems = requests.flatMap(({ line, ...request }) =>
+    request.problems.map((problem) => `line ${line}: ${problem}`),
+  )
   if (problems.length > 0) {
     const more = problems.length > MOST_SHOWN ? [`… and ${problems.length - MOST_SHOWN} more`] : []
     throw new UsageError([`${file}: nothing was sent`, ...problems.slice(0, MOST_SHOWN), ...more].join('\n'))
   }
-  return wishes
+  return requests.map(({ problems: _, ...wish }) => wish)
 }
 
 /** What the service would refuse, by its documented limits. */
 export function problemsOf(wish: CreationRequest): string[] {
-  const result = SCHEMAS[wish.kind].safeParse(requestOf(wish, undefined), { reportInput: true })
-  const topic =
-    wish.topic === undefined || wish.topic.startsWith('to_')
-      ? []
-      : createTopicRequest.safeParse({ name: wish.topic }).success
-        ? []
-        : [`topic: got ${clip(JSON.stringify(wish.topic), 60)}; allowed: an id (to_…), or a name of 1 to 64 characters`]
-  if (result.success) return topic
-  const problems = result.error.issues.map(
-    ({ path, message, input }) =>
-      `${[NAMES[String(path[0])] ?? path[0], ...path.slice(1)].join('.')}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}${countryHint(input)}`,
-  )
-  return [...problems, ...topic]
-}
-
-/** Codes that people use beside those of ISO 3166. */
-const OTHER_CODES = new Map([
-  ['UK', 'GB'],
-  ['EL', 'GR'],
-])
-
-function countryHint(input: unknown): string {
-  const meant = OTHER_CODES.get(String(input))
-  return meant === undefined ? '' : `; did you mean "${meant}"?`
+  const { error } = SCHEMAS[wish.kind].safeParse(requestOf(wish, undefined), { reportInput: true })
+  const problems = (error?.issues ?? []).map(({ path, message, input }) => {
+    const field = [NAMES[String(path[0])] ?? path[0], ...path.slice(1)].join('.')
+    const hint = input === 'UK' ? '; did you mean "GB"?' : ''
+    return `${field}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}${hint}`
+  })
+  const { topic } = wish
+  if (topic !== undefined && !topic.startsWith('to_') && !createTopicRequest.safeParse({ name: topic }).success)
+    problems.push(
+      `topic: got ${clip(JSON.stringify(topic), 60)}; allowed: an id (to_…), or a name of 1 to 64 characters`,
+    )
+  return problems
 }
 
 interface Line {
@@ -141,31 +126,19 @@ function jsonRecords(text: string, file: string): Line[] {
     })
 }
 
-function requestFrom(
-  kind: CreationKind,
-  line: number,
-  fields: Line['fields'],
-  complain: (problem: string) => void,
-): CreationRequest | undefined {
+function requestFrom(kind: CreationKind, { line, fields }: Line): CreationRequest & { problems: string[] } {
   const wish: CreationRequest = { line, kind }
-  let sound = true
+  const problems: string[] = []
   for (const [name, value] of Object.entries(fields)) {
     const field = NAMES[name]
-    if (field === undefined || !FIELDS[kind].includes(field)) {
-      complain(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}${didYouMean(name, FIELDS[kind])}`)
-      sound = false
-      continue
-    }
-    if (value === '' || value === null || value === undefined) continue
-    if (field === 'tags') wish.tags = tagsOf(value)
-    else if (typeof value === 'string')
-      Object.assign(wish, { [field]: field === 'country' ? countryCode(value) : value })
-    else {
-      complain(`${name}: must be a text`)
-      sound = false
-    }
+    if (field === undefined || !FIELDS[kind].includes(field))
+      problems.push(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}${didYouMean(name, FIELDS[kind])}`)
+    else if (value === '' || value === null || value === undefined) continue
+    else if (field === 'tags') wish.tags = tagsOf(value)
+    else if (typeof value !== 'string') problems.push(`${name}: must be a text`)
+    else Object.assign(wish, { [field]: field === 'country' ? countryCode(value) : value })
   }
-  return sound ? wish : undefined
+  return { ...wish, problems: problems.length > 0 ? problems : problemsOf(wish) }
 }
 
 /** Tags are separated by a bar or a space in CSV, and a list in JSON. */

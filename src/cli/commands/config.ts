@@ -17,7 +17,7 @@ export async function config(session: Session, options: { changed?: boolean }): 
     { width },
   )
   const file = loaded.file ?? 'none; defaults and variables'
-  session.print({ file: loaded.file ?? null, settings }, [wrap(file, width, 'File: '), '', table].join('\n'))
+  session.print({ file: loaded.file ?? null, settings }, [wrap(file, width, 'File: '), '', table])
   return 0
 }
 

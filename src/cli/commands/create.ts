@@ -1,5 +1,5 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs'
-import { type Open, withServices } from '../../app/open-services.ts'
+import { chooseProjects, withServices } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { clip, count, csvText, printable } from '../../core/text.ts'
 import { type CreationPlan, type CreationResult, createAll } from '../../create/create-all.ts'
@@ -7,8 +7,7 @@ import { type CreationRequest, countryCode } from '../../create/creation-request
 import { problemsOf, readRequests } from '../../create/requests-file.ts'
 import type { CreationKind } from '../../ledger/creations.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
-import { refuseUnknownProjects } from '../choose-projects.ts'
-import type { Session } from '../session.ts'
+import type { Part, Session } from '../session.ts'
 
 export interface CreateOptions {
   text?: string
@@ -26,50 +25,53 @@ export interface CreateOptions {
 const NO_EFFECT = { inserted: 0, updated: 0, deleted: 0, unchanged: 0 }
 
 export async function create(session: Session, kind: CreationKind, options: CreateOptions): Promise<number> {
-  const { config, log, clock, version } = session
-  if (options.from !== undefined) refuseBesideFile(options)
-  const wishes = options.from === undefined ? [singleRequest(kind, options)] : readRequests(options.from, kind)
-  const file = options.from === undefined ? undefined : (options.results ?? `${options.from}.results.csv`)
-  const named = options.project === undefined ? [] : [options.project]
-  refuseUnknownProjects(config, named)
-  return withServices({ config, log, clock, version, projects: named }, async (open) => {
-    const project = onlyProject(open)
-    await prepareWarehouse(open, session.signal)
+  const { config, clock, log, signal, observer } = session
+  const { from, yes } = options
+  if (from !== undefined) refuseBesideFile(options)
+  const wishes = from === undefined ? [singleRequest(kind, options)] : readRequests(from, kind)
+  const file = from === undefined ? undefined : (options.results ?? `${from}.results.csv`)
+  const projects = options.project === undefined ? [] : [options.project]
+  const [only, ...others] = chooseProjects(config, clock, projects)
+  if (only === undefined || others.length > 0) {
+    const ids = chooseProjects(config, clock).map(({ id }) => id)
+    throw new UsageError(`--project: name one of: ${ids.join(', ')}`)
+  }
+  return withServices({ ...session, projects }, async (open) => {
+    const project = open.projects[0]!
+    await prepareWarehouse(open, signal)
     let asked: CreationPlan | undefined
     const made = await createAll(open, {
       project,
       wishes,
-      signal: session.signal,
+      signal,
       confirm: async (plan) => {
         asked = plan
-        const sure =
-          options.from === undefined || options.yes === true || plan.toCreate + plan.topicsToCreate.length === 0
-        const going = sure || (await confirmed(session, preview(kind, wishes.length, plan)))
-        if (!going) return false
+        const sure = from === undefined || yes === true || plan.toCreate + plan.topicsToCreate.length === 0
+        if (!sure && !(await confirmed(session, preview(kind, wishes.length, plan)))) return false
         if (file !== undefined) refuseUnwritable(file)
-        session.observer.planned?.({ days: 0, lists: wishes.length })
+        observer.planned?.({ days: 0, lists: wishes.length })
         return true
       },
-      progress: (result, done, all) => {
-        const step = { projectId: project.id, stream: `line ${result.line}`, days: 0, rows: 1 }
-        session.observer.advanced?.({ ...step, effect: NO_EFFECT, quarantined: 0, seconds: 0 })
-        log.info({ line: result.line, status: result.status, id: result.id, done, all }, 'line done')
+      progress: ({ line, status, id }, done, all) => {
+        const step = { projectId: project.id, stream: `line ${line}`, days: 0, rows: 1 }
+        observer.advanced?.({ ...step, effect: NO_EFFECT, quarantined: 0, seconds: 0 })
+        log.info({ line, status, id, done, all }, 'line done')
       },
     })
     if (made === undefined) {
-      const text = `${preview(kind, wishes.length, asked!)}\nNothing was sent. Give --yes to go ahead.`
+      const text = [preview(kind, wishes.length, asked!), 'Nothing was sent. Give --yes to go ahead.']
       session.print({ sent: false, ...asked }, text)
       return 2
     }
     const results = config.redactor.value(made)
-    const header = ['line', 'status', 'id', 'message', 'name'] as const
-    const lines = () => results.map((result) => header.map((field) => result[field]))
     const totals = { created: 0, existing: 0, failed: 0, not_sent: 0 }
     for (const { status } of results) totals[status]++
     const document = { ...totals, ...(file === undefined ? {} : { results_file: file }), results }
-    session.print(document, render(results, totals, file))
+    session.print(document, file === undefined ? renderOne(results[0]!) : render(results, totals, file))
+    const header = ['line', 'status', 'id', 'message', 'name'] as const
+    const lines = results.map((result) => header.map((field) => result[field]))
     try {
-      if (file !== undefined) writeFileSync(file, csvText(header, lines()))
+      if (file !== undefined) writeFileSync(file, csvText(header, lines))
     } catch (cause) {
       log.error({ file, reason: messageOf(cause) }, 'the results could not be written')
       return 1
@@ -105,14 +107,6 @@ function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequ
   return wish
 }
 
-function onlyProject(open: Open): Open['projects'][number] {
-  const [project, ...others] = open.projects
-  if (project === undefined || others.length > 0) {
-    throw new UsageError(`--project: name one of: ${open.projects.map(({ id }) => id).join(', ')}`)
-  }
-  return project
-}
-
 function preview(kind: CreationKind, lines: number, plan: CreationPlan): string {
   const topics = plan.topicsToCreate
   return [
@@ -127,19 +121,18 @@ async function confirmed(session: Session, text: string): Promise<boolean> {
   return answer !== undefined && /^y(es)?$/i.test(answer.trim())
 }
 
-function render(results: CreationResult[], totals: Record<string, number>, file: string | undefined): string {
-  if (file === undefined) {
-    const [result] = results
-    const { status, id, message } = result!
-    const said = { created: 'Created', existing: 'Exists already', failed: 'Failed', not_sent: 'Not sent' }[status]
-    return `${said}${id === null ? '' : `: ${id}`}${message === null ? '' : `\n${status === 'created' ? 'Warning: ' : ''}${message}`}`
-  }
+function renderOne({ status, id, message }: CreationResult): string {
+  const said = { created: 'Created', existing: 'Exists already', failed: 'Failed', not_sent: 'Not sent' }[status]
+  return `${said}${id === null ? '' : `: ${id}`}${message === null ? '' : `\n${status === 'created' ? 'Warning: ' : ''}${message}`}`
+}
+
+function render(results: CreationResult[], totals: Record<string, number>, file: string): Part[] {
   const bad = results.filter(({ status }) => status === 'failed' || status === 'not_sent')
   return [
     `${totals.created} created, ${totals.existing} there already, ${totals.failed} failed, ${totals.not_sent} not sent.`,
     ...bad.slice(0, 10).map(({ line, message }) => `  line ${line}: ${message}`),
-    ...(bad.length > 10 ? [`  … ${bad.length - 10} more`] : []),
+    bad.length > 10 && `  … ${bad.length - 10} more`,
     `Every line: ${file}`,
-    ...(bad.length > 0 ? ['Run the same command again to continue.'] : []),
-  ].join('\n')
+    bad.length > 0 && 'Run the same command again to continue.',
+  ]
 }

@@ -19,14 +19,11 @@ export async function database(session: Session, _options: object, action?: stri
   }
   const open = await openWarehouse(config, log)
   const file = passwordFile(folder)
-  session.print(
-    { url: open.shown, password_file: resolve(file) },
-    [
-      `The warehouse listens at ${open.shown}; the password is in ${file}`,
-      `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${config.warehouse.schema}.projects'`,
-      'Ctrl-C stops it.',
-    ].join('\n'),
-  )
+  session.print({ url: open.shown, password_file: resolve(file) }, [
+    `The warehouse listens at ${open.shown}; the password is in ${file}`,
+    `  PGPASSFILE=${file} psql ${open.shown} -c 'select * from ${config.warehouse.schema}.projects'`,
+    'Ctrl-C stops it.',
+  ])
   await untilStopped(session.signal)
   await open.close()
   return 0

@@ -18,32 +18,29 @@ export async function metabase(session: Session, { url, project }: { url: string
   if (!/^https?:\/\//.test(url) || !URL.canParse(url))
     throw new UsageError(`--url: got ${shownText(url)}; allowed: an address such as https://metabase.example.com`)
   refusePlainHttp(url, '--url', allow_http)
-  if (settings.database_url === undefined) {
+  if (settings.database_url === undefined)
     throw new UsageError(
       'METABASE_DATABASE_URL is not set: the warehouse as Metabase reaches it, with a reader role (visibility-sync grant)',
     )
-  }
   const details = connectionDetails(settings.database_url, warehouse.schema)
   const client = project === undefined ? undefined : await clientOf(session, project, details.user)
   const server = await connectMetabase(url, loginOf(settings), redactor)
   const wanted = { schema: warehouse.schema, client, ...(await readUse(session)) }
   const result = await provision(server, details, wanted)
-  const tally = (cards: { made: boolean }[], kind: string) => {
-    const made = cards.filter((card) => card.made).length
-    return `${count(made, kind)} made, ${cards.length - made} updated.`
-  }
+  const { database, fields, left, dashboard } = result
   const base = url.replace(/\/+$/, '')
-  session.print(
-    { url: base, ...result },
-    [
-      `Connection ${result.database.made ? 'made' : 'updated'}, ${count(result.fields, 'field')} described.`,
-      tally(result.questions, 'question'),
-      tally(result.models, 'model'),
-      tally(result.metrics, 'metric'),
-      ...leftOut(result.left),
-      `Dashboard: ${base}/dashboard/${result.dashboard.id}`,
-    ].join('\n'),
-  )
+  session.print({ url: base, ...result }, [
+    `Connection ${database.made ? 'made' : 'updated'}, ${count(fields, 'field')} described.`,
+    ...(['questions', 'models', 'metrics'] as const).map((kind) => {
+      const made = result[kind].filter((card) => card.made).length
+      return `${count(made, kind.slice(0, -1))} made, ${result[kind].length - made} updated.`
+    }),
+    // Views are missing where their report is not configured, and for a moment after an upgrade.
+    left.length > 0 && `${count(left.length, 'card')} left out: Metabase does not know the view.`,
+    ...left.map(({ name, view }) => `  ${view}: ${name}`),
+    left.length > 0 && 'If "visibility-sync migrate" makes the view, run this again once Metabase has synced.',
+    `Dashboard: ${base}/dashboard/${dashboard.id}`,
+  ])
   return 0
 }
 
@@ -60,16 +57,6 @@ async function clientOf(session: Session, project: string, role: string): Promis
     const isUnique = [...names.values()].filter((other) => other === name).length < 2
     return isUnique ? name : `${name} (${project})`
   })
-}
-
-/** Views are missing where their report is not configured, and for a moment after an upgrade. */
-function leftOut(left: { name: string; view: string }[]): string[] {
-  if (left.length === 0) return []
-  return [
-    `${count(left.length, 'card')} left out: Metabase does not know the view.`,
-    ...left.map(({ name, view }) => `  ${view}: ${name}`),
-    'If "visibility-sync migrate" makes the view, run this again once Metabase has synced.',
-  ]
 }
 
 function loginOf({ api_key, user, password }: Config['metabase']): Login {

@@ -7,49 +7,44 @@ import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summa
 import type { Session } from '../session.ts'
 
 export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
-  const database = await openWarehouse(session.config, session.log)
+  const { config, log, clock, signal, streams } = session
+  const { warehouse, shown, close } = await openWarehouse(config, log)
   try {
-    const { applied, reportsMade, repaired, views } = await runMigrations(database.warehouse, session.config)
-    const movedFrom = options.moveSource
-      ? await moveSource(database.warehouse, sourceAddress(session.config))
-      : undefined
-    const ids = configuredProjects(session.config, session.clock).map(({ id }) => id)
-    await applyLabels(database.warehouse, ids, session.config.labels)
-    await applyOwnBrands(database.warehouse, ids, session.config.labels)
-    await recheckSummaries(database.warehouse, session.config)
-    await refreshSummaries(database.warehouse, session.config, session.signal)
-    if (session.config.queue.mode === 'pg-boss') {
+    const { applied, reportsMade, repaired, views } = await runMigrations(warehouse, config)
+    const address = options.moveSource ? sourceAddress(config) : ''
+    const movedFrom = options.moveSource ? await moveSource(warehouse, address) : undefined
+    const ids = configuredProjects(config, clock).map(({ id }) => id)
+    await applyLabels(warehouse, ids, config.labels)
+    await applyOwnBrands(warehouse, ids, config.labels)
+    await recheckSummaries(warehouse, config)
+    await refreshSummaries(warehouse, config, signal)
+    if (config.queue.mode === 'pg-boss') {
       const { openQueue } = await import('../../queue/boss.ts')
-      const name = await queueName(session.config, session.streams, session.clock)
-      await (await openQueue(database.warehouse, name, session.log)).close()
+      await (await openQueue(warehouse, await queueName(config, streams, clock), log)).close()
     }
-    const text =
-      applied.length + reportsMade.length + repaired.length + views.made.length === 0
-        ? `Nothing to do: ${database.shown} is up to date.`
-        : [
-            `${count(applied.length, 'migration')} applied to ${database.shown}${applied.length > 0 ? `: ${applied.join(', ')}` : ''}`,
-            `${count(reportsMade.length, 'report table')} made${reportsMade.length > 0 ? `: ${reportsMade.join(', ')}` : ''}`,
-            `${count(views.made.length, 'view')} made or replaced${views.made.length > 0 ? `: ${views.made.join(', ')}` : ''}`,
-          ].join('\n')
-    const moved =
-      movedFrom === undefined ? [] : [`The source moved from ${movedFrom} to ${sourceAddress(session.config)}`]
-    const left = views.left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`)
-    const empty = views.empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`)
+    const isCurrent = applied.length + reportsMade.length + repaired.length + views.made.length === 0
+    const listed = (what: string, names: readonly string[]) => what + (names.length > 0 ? `: ${names.join(', ')}` : '')
     session.print(
       {
-        warehouse: database.shown,
-        applied,
-        reports_made: reportsMade,
-        views_made: views.made,
-        repaired,
-        views_left_out: views.left,
-        views_empty: views.empty,
-        source_moved_from: movedFrom ?? null,
+        ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
+        ...{ views_left_out: views.left, views_empty: views.empty, source_moved_from: movedFrom ?? null },
       },
-      [text, ...repaired.map((note) => `Repaired: ${note}`), ...moved, ...left, ...empty].join('\n'),
+      [
+        ...(isCurrent
+          ? [`Nothing to do: ${shown} is up to date.`]
+          : [
+              listed(`${count(applied.length, 'migration')} applied to ${shown}`, applied),
+              listed(`${count(reportsMade.length, 'report table')} made`, reportsMade),
+              listed(`${count(views.made.length, 'view')} made or replaced`, views.made),
+            ]),
+        ...repaired.map((note) => `Repaired: ${note}`),
+        movedFrom && `The source moved from ${movedFrom} to ${address}`,
+        ...views.left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`),
+        ...views.empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`),
+      ],
     )
     return 0
   } finally {
-    await database.close()
+    await close()
   }
 }

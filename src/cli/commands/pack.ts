@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
-import { hasDatabase, withExisting } from '../../app/open-services.ts'
+import { hasDatabase, refuseUnknown, withExisting } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
 import type { Use } from '../../packs/relations.ts'
 import { readFacts, unusedRelations, viewsByChannel } from '../../warehouse/schema/views.ts'
-import { refuseUnknownProjects, refuseUnread } from '../choose-projects.ts'
+import { refuseUnread } from '../project-names.ts'
 import type { Session } from '../session.ts'
 
 interface PackOptions {
@@ -25,42 +25,36 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
   for (const id of project) {
     if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
   }
-  refuseUnknownProjects(session.config, project)
+  const configured = session.config.projects.flatMap(({ id }) => id ?? [])
+  if (configured.length > 0) refuseUnknown(project, configured, 'configured')
   const files = packFiles(tool, session.config, project, await readUse(session, project))
   const removed = writePack(out, files, force)
+  const paths = Object.keys(files)
   const next = NEXT[tool](out)
-  session.print(
-    { tool, folder: out, files: Object.keys(files), removed, next },
-    [
-      `Wrote ${count(Object.keys(files).length, 'file')} to ${out}:`,
-      ...Object.keys(files).map((path) => `  ${path}`),
-      ...(removed.length === 0 ? [] : [`Removed, since this configuration has no use for them: ${removed.join(', ')}`]),
-      `Next: ${next}`,
-    ].join('\n'),
-  )
+  session.print({ tool, folder: out, files: paths, removed, next }, [
+    `Wrote ${count(paths.length, 'file')} to ${out}:`,
+    ...paths.map((path) => `  ${path}`),
+    removed.length > 0 && `Removed, since this configuration has no use for them: ${removed.join(', ')}`,
+    `Next: ${next}`,
+  ])
   return 0
 }
 
 /** What the warehouse tells of its use. Nothing if there is none, or it cannot be asked. */
 export async function readUse({ config, log }: Session, projects: readonly string[] = []): Promise<Use> {
-  const nothing = { channelViews: new Set<string>(), unused: unusedRelations(config) }
+  const nothing: Use = { channelViews: new Set(), unused: unusedRelations(config) }
   if (!hasDatabase(config)) return nothing
   try {
     return await withExisting({ config, log }, async (warehouse) => {
       await refuseUnread(warehouse, config, projects)
       const unused = unusedRelations(config, await readFacts(warehouse))
-      const isByModel = unused.includes('model_channels')
-      return {
-        unused,
-        channelViews: isByModel ? nothing.channelViews : await viewsByChannel(warehouse, config.reports),
-      }
+      if (unused.includes('model_channels')) return { ...nothing, unused }
+      return { unused, channelViews: await viewsByChannel(warehouse, config.reports) }
     })
   } catch (error) {
     if (error instanceof UsageError) throw error
-    log.warn(
-      { reason: messageOf(error) },
-      'what the warehouse has is not known, so models are used instead of channels',
-    )
+    const reason = messageOf(error)
+    log.warn({ reason }, 'what the warehouse has is not known, so models are used instead of channels')
     return nothing
   }
 }
@@ -106,22 +100,20 @@ function readManifest(folder: string): Record<string, string> | undefined {
 }
 
 function refuseOthersFiles(folder: string, paths: string[], before: Record<string, string> | undefined): void {
+  const refuse = (reason: string) => new UsageError(`--out: ${reason}`)
   if (!existsSync(folder)) return
-  if (!statSync(folder).isDirectory()) throw new UsageError(`--out: ${folder} is not a folder`)
+  if (!statSync(folder).isDirectory()) throw refuse(`${folder} is not a folder`)
   if (before === undefined) {
-    if (readdirSync(folder).length > 0)
-      throw new UsageError(
-        `--out: ${folder} is not empty, and no pack was written to it; --force writes to it nevertheless`,
-      )
-    return
+    if (readdirSync(folder).length === 0) return
+    throw refuse(`${folder} is not empty, and no pack was written to it; --force writes to it nevertheless`)
   }
   const changed = [...new Set([...Object.keys(before), ...paths])].filter((path) => {
     const file = join(folder, path)
     return existsSync(file) && digestOf(readFileSync(file)) !== before[path]
   })
   if (changed.length > 0)
-    throw new UsageError(
-      `--out: in ${folder}, ${listSome(changed, 5)} changed since the command wrote it; --force overwrites or removes it`,
+    throw refuse(
+      `in ${folder}, ${listSome(changed, 5)} changed since the command wrote it; --force overwrites or removes it`,
     )
 }
 

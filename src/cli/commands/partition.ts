@@ -1,86 +1,82 @@
-import { openExisting } from '../../app/open-services.ts'
-import { messageOf, UsageError } from '../../core/errors.ts'
+import { withExisting } from '../../app/open-services.ts'
+import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
-import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
-import { closeRun } from '../../ledger/runs.ts'
+import { withRun } from '../../ledger/with-run.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import { beginMove, type MoveStep, moveMonths } from '../../warehouse/schema/move-to-months.ts'
+import { beginMove, moveMonths } from '../../warehouse/schema/move-to-months.ts'
 import { readLayout } from '../../warehouse/schema/partitions.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
+interface Moved {
+  table: string
+  months: number
+  rows: number
+}
+
 /** `partition`: moves report tables without partitions into monthly partitions. May be stopped and started again at any time. */
 export async function partition(session: Session): Promise<number> {
-  const { config, log } = session
-  if (config.warehouse.partition !== 'month') {
+  const { config, log, version, signal } = session
+  if (config.warehouse.partition !== 'month')
     throw new UsageError(
       'warehouse.partition: got "none"; set it to month first, so that new tables are made in months, too',
     )
-  }
-  const database = await openExisting(config, log)
-  const { warehouse } = database
-  let lock: RunLock | undefined
-  let isClosed = false
-  try {
+  return withExisting(session, async (warehouse) => {
     await migrate(warehouse, config)
-    lock = await lockRun(
-      warehouse,
-      [{ projectId: '*', stream: 'partition' }],
-      { command: 'partition', version: session.version, source: '' },
-      { log, signal: session.signal, activity: () => 'tables are being moved into months' },
-    )
-    const signal = AbortSignal.any([session.signal, lock.lost])
-    const steps: MoveStep[] = []
-    const unfinished: string[] = []
-    for (const report of config.reports) {
-      const { layout } = await readLayout(warehouse, report.name)
-      if (layout === 'months') continue
-      await beginMove(warehouse, report)
-      // Views are renewed before the first row leaves the old table.
-      await migrate(warehouse, config)
-      const done = await moveMonths(warehouse, report, signal, (step) => {
-        steps.push(step)
-        log.info({ ...step }, 'month moved')
-      })
-      if (!done) unfinished.push(report.name)
-      if (signal.aborted) break
-    }
-    const rows = steps.reduce((sum, step) => sum + step.rows, 0)
-    const moved = [...new Set(steps.map(({ table }) => table))].map((table) => {
-      const own = steps.filter((step) => step.table === table)
-      return { table, months: own.length, rows: own.reduce((sum, step) => sum + step.rows, 0) }
+    const projectStreams = [{ projectId: '*', stream: 'partition' }]
+    const start = { command: 'partition', version, source: '', projectStreams }
+    const activity = () => 'tables are being moved into months'
+    const { moved, unfinished } = await withRun(warehouse, start, { log, signal, activity }, async (run) => {
+      const result = await moveTables(session, warehouse, run.signal)
+      return { result, outcome: result.unfinished.length === 0 ? 'complete' : 'interrupted' }
     })
-    const complete = unfinished.length === 0 && !signal.aborted
-    const outcome = complete ? 'complete' : 'interrupted'
-    await closeRun(warehouse, lock.runId, { outcome, summary: [], error: null })
-    isClosed = true
-    session.print(
-      { complete, moved, unfinished },
+    const complete = unfinished.length === 0
+    const rows = moved.reduce((sum, table) => sum + table.rows, 0)
+    const table = renderTable<Moved>(
       [
-        steps.length === 0
-          ? 'Nothing was left to move.'
-          : renderTable(
-              [
-                { title: 'table', value: (row: (typeof moved)[number]) => row.table },
-                { title: 'months', align: 'right', value: (row) => row.months },
-                { title: 'rows', align: 'right', value: (row) => row.rows },
-              ],
-              moved,
-            ),
-        ...(complete
-          ? [`${count(rows, 'row')} moved; every report table is in months.`]
-          : [
-              `Not finished: ${unfinished.join(', ')}. Every row is where queries find it; run the command again to go on.`,
-            ]),
-      ].join('\n'),
+        { title: 'table', value: (row) => row.table },
+        { title: 'months', align: 'right', value: (row) => row.months },
+        { title: 'rows', align: 'right', value: (row) => row.rows },
+      ],
+      moved,
     )
+    session.print({ complete, moved, unfinished }, [
+      moved.length === 0 ? 'Nothing was left to move.' : table,
+      complete
+        ? `${count(rows, 'row')} moved; every report table is in months.`
+        : `Not finished: ${unfinished.join(', ')}. Every row is where queries find it; run the command again to go on.`,
+    ])
     return complete ? 0 : 1
-  } catch (error) {
-    const end = { outcome: 'failed' as const, summary: [], error: messageOf(error) }
-    if (lock !== undefined && !isClosed) await closeRun(warehouse, lock.runId, end).catch(() => {})
-    throw error
-  } finally {
-    await lock?.release()
-    await database.close()
+  })
+}
+
+/** Returns what was moved of each table, and the tables that are not finished. */
+async function moveTables(
+  { config, log }: Session,
+  warehouse: Warehouse,
+  signal: AbortSignal,
+): Promise<{ moved: Moved[]; unfinished: string[] }> {
+  const moved: Moved[] = []
+  const unfinished: string[] = []
+  for (const report of config.reports) {
+    const { layout } = await readLayout(warehouse, report.name)
+    if (layout === 'months') continue
+    if (signal.aborted) {
+      unfinished.push(report.name)
+      continue
+    }
+    await beginMove(warehouse, report)
+    // Views are renewed before the first row leaves the old table.
+    await migrate(warehouse, config)
+    const total = { table: report.name, months: 0, rows: 0 }
+    const done = await moveMonths(warehouse, report, signal, (step) => {
+      total.months++
+      total.rows += step.rows
+      log.info({ ...step }, 'month moved')
+    })
+    if (total.months > 0) moved.push(total)
+    if (!done) unfinished.push(report.name)
   }
+  return { moved, unfinished }
 }

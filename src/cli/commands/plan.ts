@@ -1,18 +1,20 @@
 import { parseOptionalRange } from '../../app/backfill-request.ts'
-import { chooseProjects, configuredProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
+import { chooseProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
-import { type Day, dayOf, daysIn, showRange } from '../../core/day.ts'
+import { type Day, dayOf, daysIn, type Range, showRange } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
+import type { ProjectStream } from '../../core/vocabulary.ts'
 import { hasLedger, readCoverage } from '../../ledger/coverage.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
+import type { Stream } from '../../streams/stream.ts'
 import { Density } from '../../sync/plan/density.ts'
 import { dueDays, NO_COVERAGE, readableRange, readCoverageSummaries } from '../../sync/plan/due-days.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
 import { CONTENTS, dueChats, usedRequests } from '../../sync/run/read-chat-contents.ts'
+import type { SyncedProject } from '../../sync/run/run.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { refuseUnknownProjects } from '../choose-projects.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
-import type { Session } from '../session.ts'
+import type { Part, Session } from '../session.ts'
 import { renderTable, wrap } from '../table.ts'
 
 export interface PlanOptions {
@@ -33,7 +35,7 @@ interface PlanRow {
 
 const WHOLE_LIST = 'the whole list'
 
-type Planned = Pick<PlanRow, 'due_days' | 'guessed' | 'windows'>
+type Planned = Omit<PlanRow, 'project_id' | 'stream'>
 
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: PlanOptions): Promise<number> {
@@ -57,55 +59,24 @@ export async function makePlan(
   const today = dayOf(clock())
   const range = parseOptionalRange(options, config, today)
   const streams = session.streams.named(options.stream)
-  refuseUnknownProjects(config, options.project)
-  const projects = chooseProjects(configuredProjects(config, clock), options.project ?? [])
+  const projects = chooseProjects(config, clock, options.project)
   const source = sourceName(config)
   const database = hasDatabase(config) ? await openWarehouse(config, log) : undefined
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
-    const interest = daysOfInterest(config, today)
-    const dated = streams.filter(({ by }) => by === 'day')
-    const projectStreams = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
-    const settings = { today, lookbackDays: config.lookback_days }
-    const due = dueDays({ interest, ...settings })
-    const summaryOf =
-      warehouse === undefined || range !== undefined
-        ? () => NO_COVERAGE
-        : await readCoverageSummaries(warehouse, projectStreams, { from: interest.from, ...settings })
-    let unknown: Planned | undefined
-    const planned = async (projectStream: { projectId: string; stream: string }): Promise<Planned> => {
-      const known = summaryOf(projectStream)
-      const coverage =
-        range === undefined || warehouse === undefined
-          ? known.coverage
-          : await readCoverage(warehouse, projectStream, range)
-      const nothing = coverage.length === 0 && known.completeMonths.size === 0
-      if (nothing && unknown !== undefined) return unknown
-      const days = range === undefined ? due(known) : daysIn(readableRange(range, today))
-      const density = new Density(coverage, today)
-      const windows = planWindows(days, density, config.source.page_limit).map(showRange)
-      const plan = { due_days: days.length, guessed: !density.isKnown && days.length > 0, windows }
-      if (nothing) unknown = plan
-      return plan
-    }
+    const planDays = await dayPlanner(session, warehouse, { range, projects, streams })
     // What the service is known not to offer is not asked for.
     const ids = projects.map(({ id }) => id)
     const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock())
-    const isLeft = (id: string, name: string) =>
-      left.some(({ project_id, stream }) => project_id === id && stream === name)
     const rows: PlanRow[] = []
-    for (const { id } of projects) {
-      for (const stream of streams) {
-        if (stream.isExtra && isLeft(id, stream.name)) continue
-        const base = { project_id: id, stream: stream.name }
-        if (stream.perChat) {
-          if (range === undefined) rows.push({ ...base, ...(await plannedContents(warehouse, config, id, today)) })
-        } else if (stream.by === 'day') {
-          const own = await planned({ projectId: id, stream: stream.name })
-          rows.push({ ...base, ...own, requests: own.windows.length })
-        } else if (range === undefined) {
-          rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: [WHOLE_LIST] })
-        }
+    for (const id of ids) {
+      for (const { name: stream, isExtra, perChat, by } of streams) {
+        if (isExtra && left.some((row) => row.project_id === id && row.stream === stream)) continue
+        const base = { project_id: id, stream }
+        if (by === 'day') rows.push({ ...base, ...(await planDays({ projectId: id, stream })) })
+        else if (range !== undefined) continue
+        else if (perChat) rows.push({ ...base, ...(await plannedContents(warehouse, config, id, today)) })
+        else rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: [WHOLE_LIST] })
       }
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
@@ -116,13 +87,48 @@ export async function makePlan(
   }
 }
 
+async function dayPlanner(
+  { config, clock }: Session,
+  warehouse: Warehouse | undefined,
+  { range, projects, streams }: { range: Range | undefined; projects: SyncedProject[]; streams: Stream[] },
+): Promise<(projectStream: ProjectStream) => Promise<Planned>> {
+  const today = dayOf(clock())
+  const interest = daysOfInterest(config, today)
+  const settings = { today, lookbackDays: config.lookback_days }
+  const due = dueDays({ interest, ...settings })
+  const dated = streams.filter(({ by }) => by === 'day')
+  const projectStreams = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
+  const summaryOf =
+    warehouse === undefined || range !== undefined
+      ? () => NO_COVERAGE
+      : await readCoverageSummaries(warehouse, projectStreams, { from: interest.from, ...settings })
+  // The same for each stream that was never read.
+  let unknown: Planned | undefined
+  return async (projectStream) => {
+    const known = summaryOf(projectStream)
+    const coverage =
+      range === undefined || warehouse === undefined
+        ? known.coverage
+        : await readCoverage(warehouse, projectStream, range)
+    const nothing = coverage.length === 0 && known.completeMonths.size === 0
+    if (nothing && unknown !== undefined) return unknown
+    const days = range === undefined ? due(known) : daysIn(readableRange(range, today))
+    const density = new Density(coverage, today)
+    const windows = planWindows(days, density, config.source.page_limit).map(showRange)
+    const guessed = !density.isKnown && days.length > 0
+    const planned = { due_days: days.length, requests: windows.length, guessed, windows }
+    if (nothing) unknown = planned
+    return planned
+  }
+}
+
 /** One request for each chat that is left, as far as the budget of the day goes. */
 async function plannedContents(
   warehouse: Warehouse | undefined,
   config: Config,
   projectId: string,
   today: Day,
-): Promise<Pick<PlanRow, 'due_days' | 'requests' | 'guessed' | 'windows'>> {
+): Promise<Planned> {
   const settings = config.chat_contents!
   const range = daysOfInterest(config, today)
   const known = warehouse && {
@@ -139,7 +145,7 @@ async function plannedContents(
   }
 }
 
-function render({ streams: rows, source, requests }: Plan, names: ProjectNames, width: number): string {
+function render({ streams: rows, source, requests }: Plan, names: ProjectNames, width: number): Part[] {
   const guessed = rows.some((row) => row.guessed)
   const table = renderTable<PlanRow>(
     [
@@ -155,18 +161,12 @@ function render({ streams: rows, source, requests }: Plan, names: ProjectNames, 
     rows,
     { width, group: (row) => names.heading(row.project_id) },
   )
-  const notes = [
-    `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`,
-    ...(guessed
-      ? [
-          'Nothing is known yet of some streams: a run reads a week first and then makes windows as long as a page allows.',
-        ]
-      : []),
-  ]
-  return [wrap(source, width, 'Source: '), '', table, '', ...notes.map((note) => wrap(note, width))].join('\n')
+  const about = `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`
+  const note =
+    'Nothing is known yet of some streams: a run reads a week first and then makes windows as long as a page allows.'
+  return [wrap(source, width, 'Source: '), '', table, '', wrap(about, width), guessed && wrap(note, width)]
 }
 
-function shortList(windows: string[]): string {
-  if (windows.length === 0) return '–'
-  return windows.length === 1 ? windows[0]! : `${windows[0]}, … ${windows.length - 1} more`
+function shortList([first = '–', ...others]: string[]): string {
+  return others.length === 0 ? first : `${first}, … ${others.length} more`
 }

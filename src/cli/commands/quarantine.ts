@@ -1,5 +1,6 @@
 import { withExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
+import { showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
@@ -15,7 +16,7 @@ import { safeJson } from '../../rows/raw-text.ts'
 import { dismissQuarantine, retryQuarantine } from '../../sync/quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import type { Session } from '../session.ts'
+import type { Part, Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
 export interface QuarantineOptions {
@@ -52,6 +53,7 @@ function filterOf({ stream = [], project = [], reason, dismissed }: QuarantineOp
 }
 
 const LISTED = 200
+const NEXT = 'Next: visibility-sync quarantine show ID           one row as it came, and why it failed'
 
 /** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
@@ -61,18 +63,13 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
     const limit = session.json ? {} : { limit: LISTED + 1 }
     const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
     const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
-    const text =
-      groups.length === 0
-        ? `No ${kind}rows in quarantine.`
-        : options.each
-          ? renderEntries(entries, session.width)
-          : renderGroups(groups, session.width)
-    session.print({ groups, entries }, text)
+    const text = () => (options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width))
+    session.print({ groups, entries }, groups.length === 0 ? `No ${kind}rows in quarantine.` : text())
     return 0
   })
 }
 
-function renderGroups(groups: QuarantineGroup[], width: number): string {
+function renderGroups(groups: QuarantineGroup[], width: number): Part[] {
   const table = renderTable<QuarantineGroup>(
     [
       { title: 'rows', align: 'right', value: (row) => row.rows },
@@ -85,14 +82,10 @@ function renderGroups(groups: QuarantineGroup[], width: number): string {
     groups,
     { width },
   )
-  const next = [
-    'Next: visibility-sync quarantine show ID           one row as it came, and why it failed',
-    '      visibility-sync quarantine dismiss --help    rows that will never load',
-  ]
-  return [table, '', ...next].join('\n')
+  return [table, '', NEXT, '      visibility-sync quarantine dismiss --help    rows that will never load']
 }
 
-function renderEntries(entries: QuarantineEntry[], width: number): string {
+function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
   const table = renderTable<QuarantineEntry>(
     [
       { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
@@ -107,36 +100,33 @@ function renderEntries(entries: QuarantineEntry[], width: number): string {
     entries.slice(0, LISTED),
     { width },
   )
-  const rest = entries.length > LISTED ? [`… more than ${LISTED}; --json shows all`] : []
-  return [table, ...rest, '', 'Next: visibility-sync quarantine show ID'].join('\n')
+  return [table, entries.length > LISTED && `… more than ${LISTED}; --json shows all`, '', NEXT]
 }
 
 /** `quarantine dismiss`: rows that will never load no longer make runs partial. */
 export function quarantineDismiss(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
-  const { because } = options
-  if (because === undefined || because.trim() === '')
-    throw new UsageError('quarantine dismiss: say why with --because "…"; it is kept with the rows')
-  const chosen = numbers.length > 0 || options.stream !== undefined || options.reason !== undefined
-  if (!chosen) throw new UsageError('quarantine dismiss: name what to dismiss: ids, --reason "…" or --stream NAME')
+  const because = options.because?.trim() ?? ''
+  if (because === '') throw new UsageError('quarantine dismiss: say why with --because "…"; it is kept with the rows')
+  if (numbers.length === 0 && options.stream === undefined && options.reason === undefined)
+    throw new UsageError('quarantine dismiss: name what to dismiss: ids, --reason "…" or --stream NAME')
   return withLedger(session, options, async (warehouse) => {
-    const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because.trim())
-    const text =
-      dismissed.length === 0
-        ? 'Nothing to dismiss: no open row in quarantine matches.'
-        : [
-            `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
-            'Next: visibility-sync sync   reads their days again without them',
-            'Undo: visibility-sync quarantine retry --dismissed',
-          ].join('\n')
-    session.print({ dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because: because.trim() }, text)
+    const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
+    const text = [
+      `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
+      'Next: visibility-sync sync   reads their days again without them',
+      'Undo: visibility-sync quarantine retry --dismissed',
+    ]
+    session.print(
+      { dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because },
+      dismissed.length === 0 ? 'Nothing to dismiss: no open row in quarantine matches.' : text,
+    )
     return 0
   })
 }
 
 function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_date'>): string {
-  if (from_date === null || to_date === null) return 'whole list'
-  return from_date === to_date ? from_date : `${from_date}..${to_date}`
+  return from_date === null || to_date === null ? 'whole list' : showRange({ from: from_date, to: to_date })
 }
 
 /** `quarantine show`: one row as it came, and why it failed. */
@@ -148,16 +138,16 @@ export function quarantineShow(session: Session, _options: object, id: string): 
       throw new UsageError(
         `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
       )
-    const text = [
+    const { first_seen_at, last_seen_at, resolved_at, dismissed_because } = entry
+    session.print(entry, [
       `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${daysOf(entry)}`,
       `Reason:     ${entry.reason}`,
-      `Seen:       ${count(entry.times_seen, 'time')}, first ${entry.first_seen_at.toISOString()}, last ${entry.last_seen_at.toISOString()} (run ${entry.run_id})`,
-      ...(entry.dismissed_because === null ? [] : [`Dismissed:  ${entry.dismissed_because}`]),
-      `State:      ${entry.resolved_at === null ? 'open' : `${entry.resolution}, ${entry.resolved_at.toISOString()}`}`,
+      `Seen:       ${count(entry.times_seen, 'time')}, first ${first_seen_at.toISOString()}, last ${last_seen_at.toISOString()} (run ${entry.run_id})`,
+      dismissed_because !== null && `Dismissed:  ${dismissed_because}`,
+      `State:      ${resolved_at === null ? 'open' : `${entry.resolution}, ${resolved_at.toISOString()}`}`,
       '',
       JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2),
-    ].join('\n')
-    session.print(entry, text)
+    ])
     return 0
   })
 }
@@ -166,28 +156,20 @@ const MOST_REASONS = 20
 
 /** `quarantine retry`: validates again and loads what passes now. */
 export function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
-  const numbers = ids.map(parseId)
+  const filter = { ...filterOf(options), ids: ids.map(parseId) }
   return withLedger(session, options, async (warehouse) => {
-    const { config } = session
-    const result = await retryQuarantine({ warehouse, config }, session.streams.named(), {
-      ...filterOf(options),
-      ids: numbers,
-    })
-    const lines = result.still_bad
-      .slice(0, MOST_REASONS)
-      .map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`)
-    const left = result.still_bad.length - lines.length
-    session.print(
-      result,
-      [
-        result.tried === 0
-          ? 'No open rows in quarantine.'
-          : `${count(result.tried, 'entry', 'entries')} tried again, ${result.loaded} loaded, ${result.still_bad.length} still bad.`,
-        ...lines,
-        ...(left > 0 ? [`  and ${left} more`] : []),
-      ].join('\n'),
-    )
-    return result.still_bad.length === 0 ? 0 : 1
+    const services = { warehouse, config: session.config }
+    const result = await retryQuarantine(services, session.streams.named(), filter)
+    const { tried, loaded, still_bad } = result
+    const left = still_bad.length - MOST_REASONS
+    session.print(result, [
+      tried === 0
+        ? 'No open rows in quarantine.'
+        : `${count(tried, 'entry', 'entries')} tried again, ${loaded} loaded, ${still_bad.length} still bad.`,
+      ...still_bad.slice(0, MOST_REASONS).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`),
+      left > 0 && `  and ${left} more`,
+    ])
+    return still_bad.length === 0 ? 0 : 1
   })
 }
 

@@ -20,36 +20,26 @@ export interface ReferenceOptions {
 
 /** `reference`: the reference service on its own, until it is asked to stop. */
 export async function reference(session: Session, options: ReferenceOptions): Promise<number> {
-  const { seed, projects, prompts } = options
-  const world = createWorld({ seed, projects, prompts })
+  const { host, port, fault = [] } = options
+  const world = createWorld(options)
   const service = await startReference({
-    world,
-    host: options.host,
-    port: options.port,
-    compress: true,
-    extras: options.extras ? 'all' : [],
-    faults: parseFaults(options.fault ?? []),
+    ...{ world, host, port, compress: true, extras: options.extras ? 'all' : [], faults: parseFaults(fault) },
   }).catch((error: NodeJS.ErrnoException) => {
-    throw new UsageError(
-      `--port: ${options.host}:${options.port} cannot be listened on (${error.code ?? error.message})`,
-    )
+    throw new UsageError(`--port: ${host}:${port} cannot be listened on (${error.code ?? error.message})`)
   })
-  const ids = world.projects.map(({ id }) => id)
+  const { url } = service
+  const projects = world.projects.map(({ id, key, name }) => ({ id, key, name }))
   session.print(
-    {
-      url: service.url,
-      company_key: COMPANY_KEY,
-      projects: world.projects.map(({ id, key, name }) => ({ id, key, name })),
-    },
+    { url, company_key: COMPANY_KEY, projects },
     [
-      `The reference service listens at ${service.url}`,
+      `The reference service listens at ${url}`,
       '',
-      `  export VISIBILITY_API_URL=${service.url}`,
+      `  export VISIBILITY_API_URL=${url}`,
       `  export VISIBILITY_API_KEY=${COMPANY_KEY}`,
-      `  export VISIBILITY_PROJECTS=${ids.join(',')}`,
+      `  export VISIBILITY_PROJECTS=${projects.map(({ id }) => id).join(',')}`,
       '',
       'Ctrl-C stops it.',
-    ].join('\n'),
+    ],
     // Its keys are no secrets, though one of them may be set as the key in the environment.
     createRedactor(),
   )
@@ -72,9 +62,9 @@ function parseFaults(settings: string[]): Record<string, unknown> {
     }
   })
   const faults = Object.fromEntries(entries) as Record<string, unknown>
-  const result = faultsSchema.safeParse(faults)
-  if (result.success) return faults
-  const [issue] = result.error.issues
+  const { error } = faultsSchema.safeParse(faults)
+  if (error === undefined) return faults
+  const [issue] = error.issues
   const names = Object.keys(faultsSchema.shape)
   const [unknown] = issue?.code === 'unrecognized_keys' ? issue.keys : []
   throw new UsageError(

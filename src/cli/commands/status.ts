@@ -9,39 +9,31 @@ import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { type ProjectNames, projectNames, readProjectIds, readProjectNames } from '../project-names.ts'
-import type { Session } from '../session.ts'
+import type { Part, Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap } from '../table.ts'
+
+const MOST_LISTED = 40
 
 /** `status`: freshness, coverage, what is held or quarantined, and the last runs. */
 export async function status(session: Session, options: { runs: number }): Promise<number> {
-  const { config, clock } = session
-  const now = clock()
+  const { config, clock, width } = session
   return withExisting(session, async (warehouse, shown) => {
     if (await hasLedger(warehouse)) await closeAbandonedRuns(warehouse)
     const found = await readOwnStatus(session, warehouse, options.runs)
     if (found === undefined) {
-      session.print(
-        { warehouse: shown, synced: false },
-        `Nothing was synced into ${shown} yet.\nNext: ${session.command('sync')}`,
-      )
+      const text = [`Nothing was synced into ${shown} yet.`, `Next: ${session.command('sync')}`]
+      session.print({ warehouse: shown, synced: false }, text)
       return 0
     }
     const ledger = await readLedgerSize(warehouse)
-    const queue = await readQueueStatus(warehouse, await queueName(config, session.streams, clock))
+    const queue = (await readQueueStatus(warehouse, await queueName(config, session.streams, clock))) ?? null
     // What is held or quarantined may belong to projects that are no longer configured.
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []
     const ids = [...new Set([...(await projectsShown(session, warehouse)), ...others, ...dead])]
     const names = projectNames(ids, await readProjectNames(warehouse))
-    session.print(
-      { warehouse: shown, synced: true, ...found, queue: queue ?? null, ledger },
-      render(config.redactor.value(found), config.redactor.value(queue), ledger, {
-        names,
-        width: session.width,
-        now,
-        warehouse: shown,
-      }),
-    )
+    const document = { warehouse: shown, synced: true, ...found, queue, ledger }
+    session.print(document, render(config.redactor.value(document), { names, width, now: clock() }))
     return 0
   })
 }
@@ -63,62 +55,92 @@ interface Shown {
   names: ProjectNames
   width: number
   now: Date
-  warehouse: string
 }
 
-function render(found: Status, queue: QueueStatus | undefined, ledger: LedgerSize, shown: Shown): string {
-  const { names, width, now, warehouse } = shown
+interface Printed extends Status {
+  warehouse: string
+  queue: QueueStatus | null
+  ledger: LedgerSize
+}
+
+function render(found: Printed, shown: Shown): Part[] {
+  const { names, width, now } = shown
   const of = ({ stream, project_id }: { stream: string; project_id: string }) => `${stream} of ${names.of(project_id)}`
-  const item = (text: string) => wrap(text, width, '  ', '    ')
-  return [
-    wrap(warehouse, width, 'Warehouse: '),
-    '',
-    streamTable(found, shown),
-    ...section(
+  const day = (date: Date) => date.toISOString().slice(0, 10)
+  const workers = found.queue?.workers ?? []
+  const workerText = (worker: QueueStatus['workers'][number]) => {
+    const trouble = worker.reason === null ? '' : `, backing off: ${clip(worker.reason, 100)}`
+    const work = `${worker.busy} of ${worker.concurrency} busy, ${worker.done} done`
+    return `worker ${worker.pid} on ${worker.host}: ${work}, since ${ago(worker.started_at, now)}${trouble}`
+  }
+  const current = workers.filter(({ is_current }) => is_current)
+  const sections: [title: string, items: (string | [text: string, command: string])[]][] = [
+    [
       'Held (an answer would have deleted most or all of the rows)',
-      found.held.map((held) =>
-        [
-          item(
-            `${of(held)}, ${held.from}..${held.to}, since ${held.since.toISOString().slice(0, 16)}Z; to let it through:`,
-          ),
-          `    ${held.accept}`,
-        ].join('\n'),
-      ),
-    ),
-    ...section(
+      found.held.map((held) => [
+        `${of(held)}, ${held.from}..${held.to}, since ${held.since.toISOString().slice(0, 16)}Z; to let it through:`,
+        held.accept,
+      ]),
+    ],
+    [
       'Not reconciled (the days do not add up to the totals of the service; each run reads them again)',
-      found.unreconciled.map((entry) =>
-        item(
-          `${of(entry)}: ${count(entry.days, 'day')} in ${entry.first_day}..${entry.last_day}; on ${entry.last_day} ${entry.difference}`,
-        ),
-      ),
-    ),
-    ...section(
+      found.unreconciled.map((entry) => {
+        const { days, first_day, last_day, difference } = entry
+        return `${of(entry)}: ${count(days, 'day')} in ${first_day}..${last_day}; on ${last_day} ${difference}`
+      }),
+    ],
+    [
       'Not compared (shown not to add up to the totals of the service; their pages are proven instead)',
       found.not_additive.map(({ projectId, stream, measure, evidence }) => {
         const what = measure === 'counts' ? 'its counts' : 'its numbers of answers'
-        return item(`${of({ stream, project_id: projectId })}: ${what}; ${evidence.join('; ')}`)
+        return `${of({ stream, project_id: projectId })}: ${what}; ${evidence.join('; ')}`
       }),
-    ),
-    ...section(
+    ],
+    [
       'Quarantined rows ("visibility-sync quarantine list" shows them)',
-      found.quarantine.map((entry) =>
-        item(
-          `${of(entry)}: ${quarantinedText(entry)}, since ${entry.oldest.toISOString().slice(0, 10)}; e.g. ${clip(entry.example, 100)}`,
-        ),
+      found.quarantine.map(
+        (entry) =>
+          `${of(entry)}: ${quarantinedText(entry)}, since ${day(entry.oldest)}; e.g. ${clip(entry.example, 100)}`,
       ),
-    ),
-    ...section(
+    ],
+    [
       'Drift: undocumented behaviour of the service (no action needed)',
-      found.drift.map((note) => item(`${of(note)}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`)),
-    ),
-    ...section('Lookback', lookbackText(found.lookback).map(item)),
-    ...(queue === undefined ? [] : renderQueue(queue, { ...shown, item, ago: (date) => ago(date, now) })),
-    ...section('Ledger', [item(ledgerText(ledger))]),
+      found.drift.map((note) => `${of(note)}: ${note.kind} ${note.name}, e.g. ${clip(note.example, 60)}`),
+    ],
+    ['Lookback', lookbackText(found.lookback)],
+    ['Queue', found.queue === null ? [] : [queueText(found.queue, current.length, now), ...current.map(workerText)]],
+    [
+      'Workers with another configuration (they take no windows of this one; restart them with it)',
+      workers.filter(({ is_current }) => !is_current).map(workerText),
+    ],
+    [
+      'Given up (failed several times; a backfill of these days tries again)',
+      (found.queue?.dead ?? []).map(({ project, stream, range, reason, since }) => {
+        const days = range === undefined ? '' : `, ${showRange(range)}`
+        return `${of({ stream, project_id: project })}${days}, ${ago(since, now)}: ${clip(reason, 100)}`
+      }),
+    ],
+    ['Ledger', [ledgerText(found.ledger)]],
+  ]
+  return [
+    wrap(found.warehouse, width, 'Warehouse: '),
+    '',
+    streamTable(found, shown),
+    ...sections.flatMap(([title, items]) => section(title, items, width)),
     '',
     'Last runs',
     runTable(found.runs, width),
-  ].join('\n')
+  ]
+}
+
+function section(title: string, items: (string | [text: string, command: string])[], width: number): Part[] {
+  if (items.length === 0) return []
+  const lines = items.slice(0, MOST_LISTED).flatMap((item) => {
+    const [text, command] = typeof item === 'string' ? [item] : item
+    return [wrap(text!, width, '  ', '    '), command !== undefined && `    ${command}`]
+  })
+  const more = items.length - MOST_LISTED
+  return ['', title, ...lines, more > 0 && `  … ${more} more; --json shows all`]
 }
 
 function ago(date: Date | null, now: Date): string {
@@ -165,62 +187,22 @@ function runTable(runs: Status['runs'], width: number): string {
   )
 }
 
-interface QueueShown extends Pick<Shown, 'names'> {
-  item(text: string): string
-  ago(date: Date | null): string
-}
-
-function renderQueue(queue: QueueStatus, shown: QueueShown): string[] {
-  const { waiting, active, oldest, dead } = queue
-  const { names, item } = shown
-  const age = oldest === null ? '' : `, the oldest put in ${shown.ago(oldest)}`
-  const lineOf = (worker: QueueStatus['workers'][number]) => {
-    const trouble = worker.reason === null ? '' : `, backing off: ${clip(worker.reason, 100)}`
-    const work = `${worker.busy} of ${worker.concurrency} busy, ${worker.done} done`
-    return item(`worker ${worker.pid} on ${worker.host}: ${work}, since ${shown.ago(worker.started_at)}${trouble}`)
-  }
-  const workers = queue.workers.filter(({ is_current }) => is_current)
-  const others = queue.workers.filter(({ is_current }) => !is_current)
-  return [
-    ...section('Queue', [
-      item(`${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers.length, 'worker')}`),
-      ...workers.map(lineOf),
-    ]),
-    ...section(
-      'Workers with another configuration (they take no windows of this one; restart them with it)',
-      others.map(lineOf),
-    ),
-    ...section(
-      'Given up (failed several times; a backfill of these days tries again)',
-      dead.map(({ project, stream, range, reason, since }) => {
-        const days = range === undefined ? '' : `, ${showRange(range)}`
-        return item(`${stream} of ${names.of(project)}${days}, ${shown.ago(since)}: ${clip(reason, 100)}`)
-      }),
-    ),
-  ]
-}
-
-function section(title: string, lines: string[]): string[] {
-  return lines.length === 0
-    ? []
-    : [
-        '',
-        title,
-        ...lines.slice(0, 40),
-        ...(lines.length > 40 ? [`  … ${lines.length - 40} more; --json shows all`] : []),
-      ]
+function queueText({ waiting, active, oldest }: QueueStatus, workers: number, now: Date): string {
+  const age = oldest === null ? '' : `, the oldest put in ${ago(oldest, now)}`
+  return `${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers, 'worker')}`
 }
 
 function stateOf(row: StreamStatus): string {
   if (row.last_read_at === null) return 'never read'
+  const { days_held: held, days_unreconciled: unreconciled, days_stale: stale, days_missing: missing } = row
   const parts = [
-    ...(row.days_held > 0 ? [row.days_missing === null ? 'held' : `${count(row.days_held, 'day')} held`] : []),
-    ...(row.days_unreconciled > 0 ? [`${count(row.days_unreconciled, 'day')} not reconciled`] : []),
-    ...(row.days_quarantined > 0 ? ['rows in quarantine'] : []),
-    ...(row.days_stale > 0 ? [count(row.days_stale, 'stale day')] : []),
-    ...((row.days_missing ?? 0) > 0 ? [`${count(row.days_missing!, 'day')} missing`] : []),
+    held > 0 && (missing === null ? 'held' : `${count(held, 'day')} held`),
+    unreconciled > 0 && `${count(unreconciled, 'day')} not reconciled`,
+    row.days_quarantined > 0 && 'rows in quarantine',
+    stale > 0 && count(stale, 'stale day'),
+    missing !== null && missing > 0 && `${count(missing, 'day')} missing`,
   ]
-  return parts.length === 0 ? 'complete' : parts.join(', ')
+  return parts.filter((part) => part !== false).join(', ') || 'complete'
 }
 
 /** "10 rows (3 of them without a valid date, in answers for 2026-01-01..2026-03-25)" */

@@ -1,6 +1,6 @@
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
-import { type OpenWarehouse, openExisting, queueName } from '../../app/open-services.ts'
+import { openExisting, queueName } from '../../app/open-services.ts'
 import { explainConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -23,10 +23,9 @@ const WINDOWS = 5
  * of reports and of the quarantine are not in it; names of projects, counts and reasons of failures are.
  */
 export async function supportBundle(session: Session, options: { output?: string }): Promise<number> {
-  const { config, log, clock } = session
+  const { config, clock } = session
   const now = clock()
   const file = options.output ?? `visibility-sync-support-${now.toISOString().slice(0, 19).replaceAll(':', '-')}.json`
-  let database: OpenWarehouse | undefined
   const read = async (section: () => Promise<unknown>) => {
     try {
       return (await section()) ?? null
@@ -34,11 +33,9 @@ export async function supportBundle(session: Session, options: { output?: string
       return { error: messageOf(error), ...(codeOf(error) === undefined ? {} : { code: codeOf(error) }) }
     }
   }
+  const opening = openExisting(session)
   const ofDatabase = (section: (warehouse: Warehouse) => Promise<unknown>) =>
-    read(async () => {
-      database ??= await openExisting(config, log)
-      return section(database.warehouse)
-    })
+    read(async () => section((await opening).warehouse))
   const ofLedger = (section: (warehouse: Warehouse) => Promise<unknown>) =>
     ofDatabase(async (warehouse) => ((await hasLedger(warehouse)) ? section(warehouse) : undefined))
   try {
@@ -78,7 +75,7 @@ export async function supportBundle(session: Session, options: { output?: string
     )
     return 0
   } finally {
-    await database?.close()
+    await opening.then(({ close }) => close()).catch(() => {})
   }
 }
 

@@ -21,29 +21,28 @@ export async function worker(
   session: Session,
   options: { concurrency?: number; heartbeatFile?: string },
 ): Promise<number> {
-  const heartbeat = startHeartbeat(options.heartbeatFile)
+  const stopHeartbeat = startHeartbeat(options.heartbeatFile)
   try {
-    return await workUntilStopped(session, options)
+    return await workUntilStopped(session, options.concurrency)
   } finally {
-    heartbeat.stop()
+    stopHeartbeat()
   }
 }
 
-async function workUntilStopped(session: Session, options: { concurrency?: number }): Promise<number> {
-  const { log, clock, version, signal } = session
-  const concurrency = options.concurrency ?? session.config.source.concurrency
+async function workUntilStopped(session: Session, given: number | undefined): Promise<number> {
+  const { log, signal } = session
+  const concurrency = given ?? session.config.source.concurrency
   // Others may reach the service: windows are given back soon, and this worker tries again by itself.
   const patience_seconds = Math.min(PATIENCE_SECONDS, session.config.source.patience_seconds)
   const source = { ...session.config.source, concurrency, patience_seconds }
   const config: Config = { ...session.config, source, queue: { mode: 'pg-boss' } }
   let hasBegun = false
+  const begun = () => {
+    hasBegun = true
+  }
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2)) {
     try {
-      return await withServices({ config, log, clock, version }, (open) =>
-        runWorker(session, open, concurrency, () => {
-          hasBegun = true
-        }),
-      )
+      return await withServices({ ...session, config }, (open) => runWorker(session, open, concurrency, begun))
     } catch (error) {
       if (signal.aborted) return 0
       if (hasBegun || !isTransient(error)) throw error
@@ -56,30 +55,25 @@ async function workUntilStopped(session: Session, options: { concurrency?: numbe
 
 async function runWorker(session: Session, open: Open, concurrency: number, begun: () => void): Promise<number> {
   const { log, version, clock, signal } = session
-  const { warehouse, config, owner } = open
+  const { warehouse, config, owner, source, database } = open
   await migrate(warehouse, config)
   await claimSource(warehouse, open.sourceAddress)
   const queue = await openQueue(warehouse, await queueName(config, open.streams, clock), log, signal)
-  const self = { id: owner, version, concurrency, source: open.source, queue: queue.name }
-  const taker = new QueueWorker(open, queue, self, open.projects)
+  const taker = new QueueWorker(
+    open,
+    queue,
+    { id: owner, version, concurrency, source, queue: queue.name },
+    open.projects,
+  )
   try {
     await taker.start()
     begun()
-    session.print(
-      {
-        worker_id: owner,
-        concurrency,
-        queue: queue.name,
-        source: open.source,
-        warehouse: open.database.shown,
-      },
-      [
-        `Working:   ${concurrency} at once, until stopped`,
-        `Source:    ${open.source}`,
-        `Warehouse: ${open.database.described}`,
-      ].join('\n'),
-    )
-    await untilStopped(session.signal)
+    session.print({ worker_id: owner, concurrency, queue: queue.name, source, warehouse: database.shown }, [
+      `Working:   ${concurrency} at once, until stopped`,
+      `Source:    ${source}`,
+      `Warehouse: ${database.described}`,
+    ])
+    await untilStopped(signal)
     log.info({ done: taker.done }, 'asked to stop')
     return 0
   } finally {
@@ -94,8 +88,8 @@ async function runWorker(session: Session, open: Open, concurrency: number, begu
  * Touches a file for as long as this process gets round to it, for a probe of who runs it. It says nothing of the database:
  * a worker that waits for one must not be restarted for that.
  */
-function startHeartbeat(file: string | undefined): { stop(): void } {
-  if (file === undefined) return { stop: () => {} }
+function startHeartbeat(file: string | undefined): () => void {
+  if (file === undefined) return () => {}
   const touch = () => writeFileSync(file, `${process.pid}\n`)
   try {
     touch()
@@ -109,10 +103,8 @@ function startHeartbeat(file: string | undefined): { stop(): void } {
       // The liveness probe then finds the file too old, which is right: this worker needs attention.
     }
   }, TOUCH_MS)
-  return {
-    stop() {
-      clearInterval(timer)
-      rmSync(file, { force: true })
-    },
+  return () => {
+    clearInterval(timer)
+    rmSync(file, { force: true })
   }
 }
