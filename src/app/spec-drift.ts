@@ -18,29 +18,23 @@ export interface SpecDrift {
   added: string[]
 }
 
-/** The parts of OpenAPI and JSON Schema that matter here. */
-interface Schema {
+/** A part of OpenAPI or of JSON Schema: what matters here. */
+interface Node {
   $ref?: string
   type?: string | string[]
-  properties?: Record<string, Schema>
-  items?: Schema
+  properties?: Record<string, Node>
+  required?: string[]
+  items?: Node
   enum?: unknown[]
-  allOf?: Schema[]
-  anyOf?: Schema[]
-  oneOf?: Schema[]
-}
-interface Content {
-  content?: Record<string, { schema?: Schema }>
-}
-interface Parameter {
-  $ref?: string
+  allOf?: Node[]
+  anyOf?: Node[]
+  oneOf?: Node[]
   name?: string
-  schema?: Schema
-}
-interface Operation {
-  parameters?: Parameter[]
-  requestBody?: Content & { $ref?: string }
-  responses?: Record<string, Content & { $ref?: string }>
+  schema?: Node
+  content?: Record<string, Node>
+  parameters?: Node[]
+  requestBody?: Node
+  responses?: Record<string, Node>
 }
 type Spec = { paths: Record<string, Record<string, unknown>> }
 
@@ -52,8 +46,8 @@ interface Use {
   /** Values that are sent, by the parameter that lists them. */
   values: Record<string, readonly string[]>
   /** Undefined if nothing of the answer is needed. */
-  reads: Schema | undefined
-  isExtra: boolean
+  reads?: Node
+  isExtra?: boolean
 }
 
 const METHODS = ['get', 'post', 'put', 'patch', 'delete']
@@ -85,8 +79,8 @@ export async function readSpec(from: string, signal: AbortSignal): Promise<Spec>
 
 export function compareSpec(spec: Spec, streams: readonly Stream[]): SpecDrift {
   const drift: SpecDrift = { gone: [], different: [], added: [] }
-  const reader = new SpecReader(spec)
-  const uses = joinUses([...streams.map(useOf), ...CREATIONS])
+  const reader = createReader(spec)
+  const uses = joinUses([...streams.map(useOf), ...creations()])
   for (const use of uses.values()) {
     const operation = reader.operations.get(use.operation)
     if (operation !== undefined) compareUse(reader, operation, use, drift)
@@ -108,138 +102,86 @@ function joinUses(uses: readonly Use[]): Map<string, Use> {
   return joined
 }
 
-function compareUse(reader: SpecReader, operation: Operation, use: Use, { gone, different, added }: SpecDrift): void {
+function compareUse(reader: SpecReader, operation: Node, use: Use, { gone, different, added }: SpecDrift): void {
+  const { operation: name, sends, values, reads } = use
   const parameters = reader.parametersOf(operation)
-  for (const name of use.sends) if (!parameters.has(name)) gone.push(`${use.operation}: no parameter ${name}`)
-  for (const [path, values] of Object.entries(use.values)) {
+  for (const parameter of sends) if (!parameters.has(parameter)) gone.push(`${name}: no parameter ${parameter}`)
+  for (const [path, sent] of Object.entries(values)) {
     const allowed = reader.valuesOf(parameters, path)
     if (allowed === undefined) continue
-    for (const value of values) if (!allowed.includes(value)) gone.push(`${use.operation}: ${path} has no ${value}`)
-    for (const value of allowed) if (!values.includes(value)) added.push(`${use.operation}: ${path} also has ${value}`)
+    for (const value of sent) if (!allowed.includes(value)) gone.push(`${name}: ${path} has no ${value}`)
+    for (const value of allowed) if (!sent.includes(value)) added.push(`${name}: ${path} also has ${value}`)
   }
-  const fields = use.reads && reader.fieldsOf(operation)
+  const fields = reads && reader.fieldsOf(operation)
   if (fields === undefined) return
-  const { properties: read = {}, required = [] } = use.reads as Schema & { required?: string[] }
-  for (const [name, schema] of Object.entries(read)) {
-    const described = fields.get(name)
+  const { properties: read = {}, required = [] } = reads!
+  for (const [field, schema] of Object.entries(read)) {
+    const described = fields[field]
     if (described === undefined) {
-      const list = required.includes(name) ? gone : different
-      list.push(`${use.operation}: no field ${name} in the answer`)
+      const list = required.includes(field) ? gone : different
+      list.push(`${name}: no field ${field} in the answer`)
       continue
     }
     const [wanted, types] = [reader.typesOf(schema), reader.typesOf(described)]
-    if (wanted.size > 0 && types.size > 0 && ![...types].some((type) => wanted.has(type)))
-      different.push(
-        `${use.operation}: the field ${name} is ${[...types].join(' or ')}, read as ${[...wanted].join(' or ')}`,
-      )
+    if (wanted.length > 0 && types.length > 0 && !types.some((type) => wanted.includes(type)))
+      different.push(`${name}: the field ${field} is ${types.join(' or ')}, read as ${wanted.join(' or ')}`)
   }
-  for (const name of fields.keys()) if (!(name in read)) added.push(`${use.operation}: the answer also has ${name}`)
+  for (const field of Object.keys(fields)) if (!(field in read)) added.push(`${name}: the answer also has ${field}`)
 }
 
 function useOf(stream: Stream): Use {
   const isReport = stream.operation.startsWith('POST')
   const isSingle = stream.by === 'list' && stream.isSingleObject === true
   const dimensions = stream.by === 'day' ? ['date', ...(stream.dimensions ?? [])] : []
+  const sends = [
+    ...(isSingle ? [] : ['limit', 'offset']),
+    ...(stream.by === 'day' ? ['start_date', 'end_date'] : []),
+    ...(isReport ? ['dimensions', 'filters'] : []),
+  ]
   return {
     operation: stream.operation,
-    sends: [
-      'project_id',
-      ...(isSingle ? [] : ['limit', 'offset']),
-      ...(stream.by === 'day' ? ['start_date', 'end_date'] : []),
-      ...(isReport ? ['dimensions', 'filters'] : []),
-    ].filter((name) => !(stream.perChat && name !== 'project_id')),
+    sends: ['project_id', ...(stream.perChat ? [] : sends)],
     values: isReport ? { dimensions, 'filters.operator': FILTER_OPERATORS } : {},
-    reads: z.toJSONSchema(stream.item, { unrepresentable: 'any', io: 'input' }) as Schema,
+    reads: z.toJSONSchema(stream.item, { unrepresentable: 'any', io: 'input' }) as Node,
     isExtra: stream.isExtra === true,
   }
 }
 
-const creation = (path: string, request: z.ZodObject): Use => ({
-  operation: `POST ${path}`,
-  sends: Object.keys(request.shape).filter((name) => name !== 'project_id'),
-  values: {},
-  reads: undefined,
-  isExtra: false,
-})
-const CREATIONS: Use[] = [
-  creation('prompts', requests.createPromptRequest),
-  creation('topics', requests.createTopicRequest),
-  creation('classifications/domains', requests.createClassificationRequest),
-  creation('classifications/urls', requests.createClassificationRequest),
-]
-
-class SpecReader {
-  /** All operations, as "GET prompts". */
-  readonly operations = new Map<string, Operation>()
-
-  constructor(private readonly spec: Spec) {
-    const start = startOf(Object.keys(spec.paths))
-    for (const [path, methods] of Object.entries(spec.paths)) {
-      const place = path.replace(start, '').replaceAll(/\{[^}]*\}/g, '{id}')
-      for (const method of METHODS) {
-        const operation = methods[method] as Operation | undefined
-        if (operation === undefined) continue
-        const parameters = [...((methods.parameters ?? []) as Parameter[]), ...(operation.parameters ?? [])]
-        this.operations.set(`${method.toUpperCase()} ${place}`, { ...operation, parameters })
-      }
-    }
+function creations(): Use[] {
+  const { createPromptRequest, createTopicRequest, createClassificationRequest } = requests
+  const bodies = {
+    prompts: createPromptRequest,
+    topics: createTopicRequest,
+    'classifications/domains': createClassificationRequest,
+    'classifications/urls': createClassificationRequest,
   }
+  return Object.entries(bodies).map(([path, { shape }]) => {
+    const sends = Object.keys(shape).filter((name) => name !== 'project_id')
+    return { operation: `POST ${path}`, sends, values: {} }
+  })
+}
 
-  /** The parameters of the address and the fields of the body, by name. */
-  parametersOf({ parameters = [], requestBody }: Operation): Map<string, Schema> {
-    const body = this.merged(jsonOf(this.resolve(requestBody ?? {})))
-    return new Map([
-      ...parameters.map((parameter): [string, Schema] => {
-        const { name = '', schema = {} } = this.resolve(parameter)
-        return [name.replace(/\[\]$/, ''), this.merged(schema)]
-      }),
-      ...Object.entries(body.properties ?? {}).map(([name, schema]): [string, Schema] => [name, this.merged(schema)]),
-    ])
-  }
+type SpecReader = ReturnType<typeof createReader>
 
-  /** The values that a parameter, or a field of the objects in its list, may have; undefined if any. */
-  valuesOf(parameters: ReadonlyMap<string, Schema>, path: string): string[] | undefined {
-    const [name, field] = path.split('.') as [string, string | undefined]
-    const schema = parameters.get(name)
-    const item = this.merged(schema?.items ?? schema ?? {})
-    const found = field === undefined ? item : this.merged(item.properties?.[field] ?? {})
-    return found.enum?.map(String)
-  }
-
-  /** The fields of an item of the answer; undefined if the description has none. */
-  fieldsOf({ responses = {} }: Operation): ReadonlyMap<string, Schema> | undefined {
-    const good = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1]
-    const answer = this.merged(jsonOf(this.resolve(good ?? {})))
-    const data = answer.properties?.data && this.merged(answer.properties.data)
-    const item = this.merged(data?.items ?? answer.properties?.profile ?? data ?? answer)
-    return item.properties && new Map(Object.entries(item.properties))
-  }
-
-  typesOf(schema: Schema): Set<string> {
-    const { type, enum: values } = this.merged(schema)
-    const names = type === undefined ? (values ?? []).map((value) => typeof value) : [type].flat()
-    return new Set(names.map((name) => (name === 'integer' ? 'number' : name)).filter((name) => name !== 'null'))
-  }
-
-  private resolve<T extends { $ref?: string }>(node: T): T {
+function createReader(spec: Spec) {
+  /** Follows a reference. */
+  function resolve(node: Node = {}): Node {
     let found = node
     for (let step = 0; found.$ref?.startsWith('#/') && step < 20; step++) {
-      const names = found.$ref
-        .slice(2)
-        .split('/')
-        .map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'))
-      found = names.reduce<unknown>((at, name) => (at as Record<string, unknown> | undefined)?.[name], this.spec) as T
-      if (found === undefined) return {} as T
+      const names = found.$ref.slice(2).split('/')
+      const plain = names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'))
+      found = (plain.reduce<unknown>((at, name) => (at as Record<string, unknown> | undefined)?.[name], spec) ??
+        {}) as Node
     }
     return found
   }
 
   /** A schema with its references followed and its alternatives joined. */
-  private merged(schema: Schema, depth = 0): Schema {
-    const own = this.resolve(schema)
+  function merged(schema?: Node, depth = 0): Node {
+    const own = resolve(schema)
     const parts = [...(own.allOf ?? []), ...(own.anyOf ?? []), ...(own.oneOf ?? [])]
     if (parts.length === 0 || depth > 20) return own
-    const all = [{ ...own, allOf: [], anyOf: [], oneOf: [] }, ...parts.map((part) => this.merged(part, depth + 1))]
+    const all = [{ ...own, allOf: [], anyOf: [], oneOf: [] }, ...parts.map((part) => merged(part, depth + 1))]
     const types = all.flatMap(({ type = [] }) => type)
     const values = all.flatMap((part) => part.enum ?? [])
     const [items] = all.flatMap((part) => part.items ?? [])
@@ -250,17 +192,66 @@ class SpecReader {
       properties: Object.fromEntries(all.flatMap(({ properties = {} }) => Object.entries(properties))),
     }
   }
+
+  const bodyOf = ({ content = {} }: Node) =>
+    merged(Object.entries(content).find(([type]) => type.includes('json'))?.[1].schema)
+
+  return {
+    operations: operationsOf(spec),
+
+    /** The parameters of the address and the fields of the body, by name. */
+    parametersOf({ parameters = [], requestBody }: Node): ReadonlyMap<string, Node> {
+      const inAddress = parameters.map((parameter) => {
+        const { name = '', schema } = resolve(parameter)
+        return [name.replace(/\[\]$/, ''), merged(schema)] as const
+      })
+      const inBody = Object.entries(bodyOf(resolve(requestBody)).properties ?? {})
+      return new Map([...inAddress, ...inBody.map(([name, schema]) => [name, merged(schema)] as const)])
+    },
+
+    /** The values that a parameter, or a field of the objects in its list, may have; undefined if any. */
+    valuesOf(parameters: ReadonlyMap<string, Node>, path: string): string[] | undefined {
+      const [name = '', field] = path.split('.')
+      const schema = parameters.get(name)
+      const item = merged(schema?.items ?? schema)
+      return (field === undefined ? item : merged(item.properties?.[field])).enum?.map(String)
+    },
+
+    /** The fields of an item of the answer; undefined if the description has none. */
+    fieldsOf({ responses = {} }: Node): Record<string, Node> | undefined {
+      const good = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1]
+      const answer = bodyOf(resolve(good))
+      const data = answer.properties?.data && merged(answer.properties.data)
+      return merged(data?.items ?? answer.properties?.profile ?? data ?? answer).properties
+    },
+
+    typesOf(schema: Node): string[] {
+      const { type, enum: values = [] } = merged(schema)
+      const names = type === undefined ? values.map((value) => typeof value) : [type].flat()
+      return [...new Set(names.map((name) => (name === 'integer' ? 'number' : name)))].filter((name) => name !== 'null')
+    },
+  }
 }
 
-function jsonOf({ content = {} }: Content): Schema {
-  return Object.entries(content).find(([type]) => type.includes('json'))?.[1].schema ?? {}
-}
-
-/** What comes before the paths that we know, as /v1/. Other paths of the description may begin otherwise. */
-function startOf(paths: readonly string[]): string {
+/** All operations, as "GET prompts". */
+function operationsOf({ paths }: Spec): ReadonlyMap<string, Node> {
+  const operations = new Map<string, Node>()
+  // What comes before the paths that we know, as /v1/. Other paths of the description may begin otherwise.
   const known = ['reports/brands', 'prompts/suggestions', 'project-profile']
-  const [start = '/'] = known.flatMap(
-    (end) => paths.find((path) => path.endsWith(`/${end}`))?.slice(0, -end.length) ?? [],
+  const starts = known.flatMap(
+    (end) =>
+      Object.keys(paths)
+        .find((path) => path.endsWith(`/${end}`))
+        ?.slice(0, -end.length) ?? [],
   )
-  return start
+  for (const [path, methods] of Object.entries(paths)) {
+    const place = path.replace(starts[0] ?? '/', '').replaceAll(/\{[^}]*\}/g, '{id}')
+    for (const method of METHODS) {
+      const operation = methods[method] as Node | undefined
+      if (operation === undefined) continue
+      const parameters = [...((methods.parameters ?? []) as Node[]), ...(operation.parameters ?? [])]
+      operations.set(`${method.toUpperCase()} ${place}`, { ...operation, parameters })
+    }
+  }
+  return operations
 }

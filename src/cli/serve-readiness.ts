@@ -1,22 +1,11 @@
-import type { Open } from '../app/open-services.ts'
 import { messageOf } from '../core/errors.ts'
 import { claimSource } from '../ledger/source.ts'
-import type { Alerts } from '../observe/alerts.ts'
 import { ENDED } from '../observe/findings.ts'
-import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
 import { applyLabels, applyOwnBrands } from '../warehouse/load/own-brands.ts'
 import { isTransient } from '../warehouse/retry.ts'
 import { migrate } from '../warehouse/schema/migrate.ts'
-import type { View } from '../web/view.ts'
-import type { Session } from './session.ts'
-
-export interface ReadinessParts {
-  session: Session
-  open: Open
-  view: View
-  alerts: Alerts
-}
+import type { ServeParts } from './serve-runs.ts'
 
 // Somebody has to repair a database that answers but cannot be used.
 const TRY_AGAIN_MS = 30_000
@@ -27,7 +16,7 @@ export class Readiness {
   private making: Promise<void> | undefined
   private notBefore = 0
 
-  constructor(private readonly parts: ReadinessParts) {}
+  constructor(private readonly parts: ServeParts) {}
 
   /** False from when the database goes away until its tables were checked again. */
   get isReady(): boolean {
@@ -35,8 +24,8 @@ export class Readiness {
   }
 
   /** Makes the database ready; false if it is away, so that waiting may help. Anything else ends the command. */
-  async begin(watch: DatabaseWatch): Promise<boolean> {
-    const { up, mayPass } = await watch.look()
+  async begin(): Promise<boolean> {
+    const { up, mayPass } = await this.parts.watch.look()
     if (!up && mayPass) return false
     try {
       // A database that answers but refuses us is reported with its reason.

@@ -100,7 +100,8 @@ export function serveRuns(
   }
 }
 
-export interface AfterRunParts {
+/** What `serve` is made of. */
+export interface ServeParts {
   session: Session
   open: Open
   watch: DatabaseWatch
@@ -120,7 +121,7 @@ export class AfterRun {
   private readonly failedStarts = new Map<string, FailedStart>()
   private readonly pending = new Set<Promise<void>>()
 
-  constructor(private readonly parts: AfterRunParts) {}
+  constructor(private readonly parts: ServeParts) {}
 
   /** The last run that failed before the ledger knew of it, unless its command has run since. */
   get failedStart(): FailedStart | undefined {

@@ -3,7 +3,6 @@ import { type Open, withServices } from '../../app/open-services.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
-import { Alerts } from '../../observe/alerts.ts'
 import { channelsOf } from '../../observe/channels.ts'
 import { createMetrics } from '../../observe/metrics.ts'
 import { createCron } from '../../schedule/cron.ts'
@@ -13,6 +12,7 @@ import { Scheduler } from '../../schedule/scheduler.ts'
 import { createSidePool, type SidePool } from '../../warehouse/side-pool.ts'
 import { createServer } from '../../web/server.ts'
 import { View } from '../../web/view.ts'
+import { alertsOf } from '../run-and-report.ts'
 import { Readiness } from '../serve-readiness.ts'
 import { AfterRun, type ServeRuns, serveRuns } from '../serve-runs.ts'
 import type { Session } from '../session.ts'
@@ -27,9 +27,8 @@ const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is asked to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
-  const { config, log, clock, version } = session
   // If the database is away, the command waits for it: the pages report it meanwhile.
-  return withServices({ config, log, clock, version, unchecked: true }, (open) => serveWith(session, open, options))
+  return withServices({ ...session, unchecked: true }, (open) => serveWith(session, open, options))
 }
 
 async function serveWith(session: Session, open: Open, options: { host?: string; port?: number }): Promise<number> {
@@ -39,13 +38,8 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
   const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log })
   const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, monotonic })
-  const alerts = new Alerts({
-    channels: channelsOf(config, open.database.shown),
-    quietMs: config.alerts.quiet_minutes * 60_000,
-    pageUrl: config.alerts.page_url,
+  const alerts = alertsOf(session, channelsOf(config, open.database.shown), {
     nameOf: (id) => view.latest?.names.get(id) ?? id,
-    log,
-    redactor: config.redactor,
     clock: () => watch.now(),
     signal: ended.signal,
     ledger: (work) =>
@@ -54,11 +48,12 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const metrics = createMetrics(session.streams.all.map(({ name }) => name))
   const live = new Live(clock, metrics.observer)
   const maxStalenessMs = durationMs(config.serve.max_staleness)
-  const afterRun = new AfterRun({ session, open, watch, view, alerts, metrics, maxStalenessMs, ended: ended.signal })
+  const parts = { session, open, watch, view, alerts, metrics, maxStalenessMs, ended: ended.signal }
+  const afterRun = new AfterRun(parts)
+  const readiness = new Readiness(parts)
   const runs = serveRuns(session, open, live, (...run) => afterRun.runEnded(...run))
   const schedule = serveSchedule(session, open, runs)
   const { scheduler } = schedule
-  const readiness = new Readiness({ session, open, view, alerts })
   const server = createServer({
     view,
     live,
@@ -88,8 +83,17 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     const address = await server.listen({ host, port }).catch((error: unknown) => {
       throw new UsageError(`serve: cannot listen on ${host}:${port} (${messageOf(error)})`)
     })
-    const isThere = await readiness.begin(watch)
-    printStart(session, open, { address, isThere, next: scheduler.next('sync') })
+    const isThere = await readiness.begin()
+    const { cron, timezone } = config.schedule
+    const { source, database } = open
+    const next = scheduler.next('sync')
+    session.print({ address, source, warehouse: database.shown, next_sync: next ?? null }, [
+      `Serving:   ${address}`,
+      `Source:    ${source}`,
+      `Warehouse: ${database.described}${isThere ? '' : ' (does not answer; waiting for it)'}`,
+      `Schedule:  ${cron} (${timezone}), next ${next?.toISOString() ?? 'never'}`,
+    ])
+    log.info({ address, schedule: cron, timezone }, 'serving')
     watch.start((state) => readiness.databaseSeen(state, catchUp))
     void view.refreshUntil(ended.signal)
     scheduler.start()
@@ -114,24 +118,6 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     pagePool.close()
     await server.close()
   }
-}
-
-function printStart(
-  { config, log, print }: Session,
-  { source, database }: Open,
-  { address, isThere, next }: { address: string; isThere: boolean; next: Date | undefined },
-): void {
-  const { cron, timezone } = config.schedule
-  print(
-    { address, source, warehouse: database.shown, next_sync: next ?? null },
-    [
-      `Serving:   ${address}`,
-      `Source:    ${source}`,
-      `Warehouse: ${database.described}${isThere ? '' : ' (does not answer; waiting for it)'}`,
-      `Schedule:  ${cron} (${timezone}), next ${next?.toISOString() ?? 'never'}`,
-    ].join('\n'),
-  )
-  log.info({ address, schedule: cron, timezone }, 'serving')
 }
 
 function serveSchedule({ config, clock, log }: Session, open: Open, runs: ServeRuns) {
