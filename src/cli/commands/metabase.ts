@@ -1,11 +1,10 @@
 import { withExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/describe-issue.ts'
-import type { Config } from '../../core/config/load.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { decoded } from '../../core/redactor.ts'
 import { count } from '../../core/text.ts'
-import { connectMetabase, type Login } from '../../packs/metabase/api.ts'
+import { connectMetabase } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'
 import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
 import { readProjectNames } from '../project-names.ts'
@@ -24,7 +23,7 @@ export async function metabase(session: Session, { url, project }: { url: string
     )
   const details = connectionDetails(settings.database_url, warehouse.schema)
   const client = project === undefined ? undefined : await clientOf(session, project, details.user)
-  const server = await connectMetabase(url, loginOf(settings), redactor)
+  const server = await connectMetabase(url, settings, redactor)
   const wanted = { schema: warehouse.schema, client, ...(await readUse(session)) }
   const result = await provision(server, details, wanted)
   const { database, fields, left, dashboard } = result
@@ -57,12 +56,6 @@ async function clientOf(session: Session, project: string, role: string): Promis
     const isUnique = [...names.values()].filter((other) => other === name).length < 2
     return isUnique ? name : `${name} (${project})`
   })
-}
-
-function loginOf({ api_key, user, password }: Config['metabase']): Login {
-  if (api_key !== undefined) return { apiKey: api_key }
-  if (user !== undefined && password !== undefined) return { user, password }
-  throw new UsageError('set METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD')
 }
 
 const SSL_MODES = ['require', 'verify-ca', 'verify-full']

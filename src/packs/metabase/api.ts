@@ -1,6 +1,7 @@
 import { got, HTTPError } from 'got'
 import * as z from 'zod'
-import { codeOf, messageOf, RefusedError } from '../../core/errors.ts'
+import type { Config } from '../../core/config/load.ts'
+import { codeOf, messageOf, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Redactor } from '../../core/redactor.ts'
 import { clip } from '../../core/text.ts'
 
@@ -8,8 +9,6 @@ import { clip } from '../../core/text.ts'
  * The part of Metabase's API that provisioning needs, as versions 50 to 65 have it. Bodies hold only keys that their
  * schemas name: newer versions take no others.
  */
-
-export type Login = { apiKey: string } | { user: string; password: string }
 
 const named = z.object({ id: z.number(), name: z.string() })
 const database = named.extend({
@@ -91,20 +90,23 @@ const CARDS = 'models=card&models=dataset&models=metric&show_dashboard_questions
 
 export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
 
+type Settings = Pick<Config['metabase'], 'api_key' | 'user' | 'password'>
+
 /** Signs in and returns the calls. Every answer is validated. */
-export async function connectMetabase(url: string, login: Login, redactor: Redactor) {
+export async function connectMetabase(url: string, { api_key, user, password }: Settings, redactor: Redactor) {
   const client = got.extend({
     prefixUrl: `${url.replace(/\/+$/, '')}/api`,
     timeout: { request: 30_000 },
     retry: { limit: 0 },
     followRedirect: false,
   })
+  let headers: Record<string, string> = {}
 
   async function call<S extends z.ZodType>(
-    [method, path]: ['GET' | 'POST' | 'PUT', string],
+    method: 'GET' | 'POST' | 'PUT',
+    path: string,
     answer: S,
     json?: object,
-    headers: Record<string, string> = {},
   ): Promise<z.infer<S>> {
     const operation = `Metabase: ${method} /api/${path.split('?')[0]}`
     const body = await client(path, { method, headers, ...(json === undefined ? {} : { json }) })
@@ -113,47 +115,45 @@ export async function connectMetabase(url: string, login: Login, redactor: Redac
         if (!(error instanceof HTTPError))
           throw new RefusedError(`${operation}: ${codeOf(error) ?? clip(messageOf(error))}`)
         const { statusCode: status, body: text } = error.response
-        throw new RefusedError(`${operation}: HTTP ${status}: ${clip(String(text), 200)}${HINTS[status] ?? ''}`, {
-          status,
-        })
+        const reason = `HTTP ${status}: ${clip(String(text), 200)}${HINTS[status] ?? ''}`
+        throw new RefusedError(`${operation}: ${reason}`, { status })
       })
     const parsed = answer.safeParse(parseJson(body))
     if (parsed.success) return parsed.data
     throw new RefusedError(`${operation}: an unexpected answer: ${clip(body, 120)}`)
   }
 
-  async function signIn(username: string, password: string): Promise<Record<string, string>> {
+  if (api_key !== undefined) headers = { 'x-api-key': api_key }
+  else if (user === undefined || password === undefined)
+    throw new UsageError('set METABASE_API_KEY, or METABASE_USER and METABASE_PASSWORD')
+  else {
     const answer = z.object({ id: z.string().optional() })
-    const { id } = await call(['POST', 'session'], answer, { username, password })
+    const { id } = await call('POST', 'session', answer, { username: user, password })
     // The login was right, and Metabase waits for a code from a phone.
     if (id === undefined) throw new RefusedError(`Metabase: POST /api/session: ${SECOND_FACTOR}`)
     // This token signs its bearer in, and a later answer may repeat it.
     redactor.add([id])
-    return { 'x-metabase-session': id }
+    headers = { 'x-metabase-session': id }
   }
-
-  const headers = 'apiKey' in login ? { 'x-api-key': login.apiKey } : await signIn(login.user, login.password)
-  const get = <S extends z.ZodType>(path: string, answer: S) => call(['GET', path], answer, undefined, headers)
-  const post = <S extends z.ZodType>(path: string, answer: S, json: object) =>
-    call(['POST', path], answer, json, headers)
-  const put = (path: string, json: object) => call(['PUT', path], z.unknown(), json, headers)
+  const get = <S extends z.ZodType>(path: string, answer: S) => call('GET', path, answer)
+  const put = (path: string, json: object) => call('PUT', path, z.unknown(), json)
 
   return {
     databases: () => get('database', listOf(database)),
-    createDatabase: (json: object) => post('database', z.object({ id: z.number() }), json),
+    createDatabase: (json: object) => call('POST', 'database', z.object({ id: z.number() }), json),
     updateDatabase: (id: number, json: object) => put(`database/${id}`, json),
     syncStatus: async (id: number) =>
       (await get(`database/${id}`, z.object({ initial_sync_status: z.string() }))).initial_sync_status,
-    syncSchema: (id: number) => post(`database/${id}/sync_schema`, z.unknown(), {}),
+    syncSchema: (id: number) => call('POST', `database/${id}/sync_schema`, z.unknown(), {}),
     tables: async (id: number) => (await get(`database/${id}/metadata`, z.object({ tables: z.array(table) }))).tables,
     updateField: (id: number, json: object) => put(`field/${id}`, json),
     collections: () => get('collection', listOf(collection)),
-    createCollection: (name: string, description: string) => post('collection', named, { name, description }),
+    createCollection: (name: string, description: string) => call('POST', 'collection', named, { name, description }),
     cards: (id: number) => get(`collection/${id}/items?${CARDS}`, listOf(named)),
     dashboards: (id: number) => get(`collection/${id}/items?models=dashboard`, listOf(named)),
-    createCard: (card: Card & { collection_id: number }) => post('card', named, card),
+    createCard: (card: Card & { collection_id: number }) => call('POST', 'card', named, card),
     updateCard: (id: number, card: Omit<Card, 'type'>) => put(`card/${id}`, card),
-    createDashboard: (name: string, id: number) => post('dashboard', named, { name, collection_id: id }),
+    createDashboard: (name: string, id: number) => call('POST', 'dashboard', named, { name, collection_id: id }),
     dashboard: (id: number) => get(`dashboard/${id}`, dashboard),
     updateDashboard: (id: number, json: Dashboard) => put(`dashboard/${id}`, json),
   }

@@ -34,13 +34,12 @@ interface Filter {
 
 type CardKind = Pick<Card, 'type' | 'display' | 'dataset_query'>
 
-/** A card, or the view that it needs and Metabase does not know. */
-export type NamedCard = { name: string } & ({ card: Card; filters: string[] } | { missing: string })
-
-/** The database in Metabase, and the tables that Metabase knows. */
-export interface Known {
-  database: number
-  tables: readonly Table[]
+/** A card that is to be made of a view, once Metabase knows its table. */
+export interface WantedCard {
+  name: string
+  view: BiView
+  /** Undefined if the table lacks a column. */
+  make(table: Table): { card: Card; filters?: string[] } | undefined
 }
 
 export type Question = ReturnType<typeof readQuestions>[number]
@@ -77,98 +76,90 @@ export function readQuestions(schema: string, channelViews: ReadonlySet<string> 
   })
 }
 
-export function questionCard(question: Question, { database, tables }: Known): NamedCard {
+export function questionCard(question: Question, template: MetabaseTemplate, database: number): WantedCard {
   const { name, view, dimensions } = question
-  const fields = tables.find((table) => table.name === view)?.fields
-  if (fields === undefined) return { name, missing: view }
-  const template = readMetabaseTemplate()
-  const filters = Object.entries(template.filters).flatMap(([filter, settings]) => {
-    const column = question.columns.find((candidate) => settings.columns.includes(candidate))
-    const field = fields.find((candidate) => candidate.name === column)
-    return field === undefined ? [] : [{ ...settings, name: filter, field: field.id }]
-  })
-  const conditions = filters.map((filter) => `[[and {{${filter.name}}}]]`).join(' ')
-  const sql = question.sql.replace('-- filters', conditions).replace(/ +\n/g, '\n')
-  const tags = Object.fromEntries(filters.map((filter) => [filter.name, fill(template.tag, filter)]))
-  const card: Card = {
-    name,
-    description: VIEWS[view].about,
-    ...fill(template.question, { display: question.display, database, sql, tags }),
-    parameters: filters.map((filter) => fill(template.parameter, filter)),
-    visualization_settings: {
-      ...(dimensions.length > 0 ? { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics } : {}),
-      ...percentages(fields.map((field) => field.name).filter((column) => isShare(view, column))),
-    },
+  const make = ({ fields }: Table) => {
+    const filters = Object.entries(template.filters).flatMap(([filter, settings]) => {
+      const column = question.columns.find((candidate) => settings.columns.includes(candidate))
+      const field = fields.find((candidate) => candidate.name === column)
+      return field === undefined ? [] : [{ ...settings, name: filter, field: field.id }]
+    })
+    const conditions = filters.map((filter) => `[[and {{${filter.name}}}]]`).join(' ')
+    const sql = question.sql.replace('-- filters', conditions).replace(/ +\n/g, '\n')
+    const tags = Object.fromEntries(filters.map((filter) => [filter.name, fill(template.tag, filter)]))
+    const card: Card = {
+      name,
+      description: VIEWS[view].about,
+      ...fill(template.question, { display: question.display, database, sql, tags }),
+      parameters: filters.map((filter) => fill(template.parameter, filter)),
+      visualization_settings: {
+        ...(dimensions.length > 0 ? { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics } : {}),
+        ...percentages(sharesOf(view, fields)),
+      },
+    }
+    return { card, filters: filters.map((filter) => filter.name) }
   }
-  return { name, card, filters: filters.map((filter) => filter.name) }
+  return { name, view, make }
 }
 
 /** A view to start from, with names and meanings of its columns. */
-export function modelCard(name: string, view: BiView, { database, tables }: Known): NamedCard {
-  const table = tables.find((candidate) => candidate.name === view)
-  if (table === undefined) return { name, missing: view }
+export function modelCard(
+  [name, view]: readonly [string, BiView],
+  template: MetabaseTemplate,
+  database: number,
+): WantedCard {
   const { about, columns } = VIEWS[view]
   const words = (column: string) => column.charAt(0).toUpperCase() + column.slice(1).replaceAll('_', ' ')
-  const card: Card = {
-    name,
-    description: about,
-    ...fill(readMetabaseTemplate().model, { database, table: table.id }),
-    visualization_settings: percentages(table.fields.map((field) => field.name).filter((one) => isShare(view, one))),
-    result_metadata: table.fields.map((field) => ({
-      name: field.name,
-      display_name: words(field.name),
-      description: columns[field.name] ?? null,
-      base_type: field.base_type,
-      semantic_type: isShare(view, field.name) ? 'type/Percentage' : (field.semantic_type ?? null),
-      id: field.id,
-      field_ref: ['field', field.id, null],
-    })),
-  }
-  return { name, card, filters: [] }
+  const make = ({ id, fields }: Table) => ({
+    card: {
+      name,
+      description: about,
+      ...fill(template.model, { database, table: id }),
+      visualization_settings: percentages(sharesOf(view, fields)),
+      result_metadata: fields.map((field) => ({
+        name: field.name,
+        display_name: words(field.name),
+        description: columns[field.name] ?? null,
+        base_type: field.base_type,
+        semantic_type: isShare(view, field.name) ? 'type/Percentage' : (field.semantic_type ?? null),
+        id: field.id,
+        field_ref: ['field', field.id, null],
+      })),
+    },
+  })
+  return { name, view, make }
 }
 
 /** Metrics of own brands, as ratios of sums by week, and the number of answers. */
-export function metricCards(known: Known): NamedCard[] {
-  const ratios = readRatios().map(({ name, label, about, view, numerator, denominator, share }) =>
-    metricCard(
-      { name: `${label} of own brands`, about, view, shares: share ? [name] : [] },
-      ['date', numerator, denominator, 'is_own'],
-      ([above, below, isOwn]) => ({
-        filter: ['=', isOwn, true],
-        aggregation: [['aggregation-options', ['/', ['sum', above], ['sum', below]], { name, 'display-name': label }]],
-      }),
-      known,
-    ),
-  )
-  const answers = { name: 'Answers', about: VIEWS.answers_daily.about, view: 'answers_daily' as const, shares: [] }
-  const sum = ([field]: FieldRef[]) => ({ aggregation: [['sum', field]] })
-  return [...ratios, metricCard(answers, ['date', 'answers'], sum, known)]
+export function metricCards(template: MetabaseTemplate, database: number): WantedCard[] {
+  const metric = (name: string, view: BiView, about: string, shares: string[], columns: string[], queryOf: QueryOf) => {
+    const make = ({ id, fields }: Table) => {
+      const ids = ['date', ...columns].flatMap((column) => fields.find((field) => field.name === column)?.id ?? [])
+      if (ids.length <= columns.length) return undefined
+      const [date, ...others] = ids.map((field): FieldRef => ['field', field, null])
+      const breakout = [['field', date![1], { 'temporal-unit': 'week' }]]
+      const query = { 'source-table': id, ...queryOf(others), breakout }
+      const filled = fill(template.metric, { database, query })
+      return { card: { name, description: about, ...filled, visualization_settings: percentages(shares) } }
+    }
+    return { name, view, make }
+  }
+  const ratios = readRatios().map(({ name, label, about, view, numerator, denominator, share }) => {
+    const columns = [numerator, denominator, 'is_own']
+    return metric(`${label} of own brands`, view, about, share ? [name] : [], columns, ([above, below, isOwn]) => ({
+      filter: ['=', isOwn, true],
+      aggregation: [['aggregation-options', ['/', ['sum', above], ['sum', below]], { name, 'display-name': label }]],
+    }))
+  })
+  const sum: QueryOf = ([field]) => ({ aggregation: [['sum', field]] })
+  return [...ratios, metric('Answers', 'answers_daily', VIEWS.answers_daily.about, [], ['answers'], sum)]
 }
 
 type FieldRef = ['field', number, null]
+type QueryOf = (fields: FieldRef[]) => object
 
-function metricCard(
-  { name, about, view, shares }: { name: string; about: string; view: BiView; shares: string[] },
-  columns: string[],
-  queryOf: (fields: FieldRef[]) => object,
-  { database, tables }: Known,
-): NamedCard {
-  const table = tables.find((candidate) => candidate.name === view)
-  const ids = columns.flatMap((column) => table?.fields.find((field) => field.name === column)?.id ?? [])
-  if (table === undefined || ids.length < columns.length) return { name, missing: view }
-  const [date, ...others] = ids
-  const query = {
-    'source-table': table.id,
-    ...queryOf(others.map((id) => ['field', id, null])),
-    breakout: [['field', date, { 'temporal-unit': 'week' }]],
-  }
-  const card: Card = {
-    name,
-    description: about,
-    ...fill(readMetabaseTemplate().metric, { database, query }),
-    visualization_settings: percentages(shares),
-  }
-  return { name, card, filters: [] }
+function sharesOf(view: BiView, fields: Table['fields']): string[] {
+  return fields.map(({ name }) => name).filter((name) => isShare(view, name))
 }
 
 /** Columns are named by a text of JSON in Metabase's settings. */

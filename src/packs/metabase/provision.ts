@@ -4,7 +4,7 @@ import { byChannel } from '../../warehouse/schema/catalogue.ts'
 import { POINTS_TO } from '../../warehouse/schema/relations.ts'
 import { isShare, type Use } from '../relations.ts'
 import type { Field, Metabase, Table } from './api.ts'
-import { metricCards, modelCard, type NamedCard, questionCard, readMetabaseTemplate, readQuestions } from './cards.ts'
+import { metricCards, modelCard, questionCard, readMetabaseTemplate, readQuestions, type WantedCard } from './cards.ts'
 import { ensureDashboard, type Placed } from './dashboard.ts'
 
 interface Ensured {
@@ -40,34 +40,33 @@ export async function provision(metabase: Metabase, details: object, { schema, c
   const left: { name: string; view: string }[] = []
   const placed: Placed[] = []
 
-  async function ensureCards(wanted: NamedCard[]): Promise<(Ensured & { name: string })[]> {
+  async function ensureCards(wanted: WantedCard[]): Promise<(Ensured & { name: string })[]> {
     const done: (Ensured & { name: string })[] = []
-    for (const result of wanted) {
-      const { name } = result
-      if ('missing' in result) {
-        left.push({ name, view: result.missing })
+    for (const { name, view, make } of wanted) {
+      const table = tables.find((candidate) => candidate.name === view)
+      const made = table && make(table)
+      if (made === undefined) {
+        left.push({ name, view })
         continue
       }
-      const { type, ...card } = result.card
+      const { type, ...card } = made.card
       const known = present.find((item) => item.name === name)
       const id = known?.id ?? (await metabase.createCard({ type, ...card, collection_id: collection.id })).id
       // Without its type: people may have made a model of a question. Without its collection: it may be in the dashboard now.
       if (known !== undefined) await metabase.updateCard(known.id, card)
-      if (type === 'question') placed.push({ id, filters: result.filters })
+      if (type === 'question') placed.push({ id, filters: made.filters ?? [] })
       done.push({ name, id, made: known === undefined })
     }
     return done
   }
 
-  const known = { database: database.id, tables }
   const views = Object.entries(template.models)
     .filter(([, view]) => !unused.includes(view))
     .map((model) => (channelViews.has(model[1]) ? byChannel(model) : model))
-  const models = await ensureCards(views.map(([name, view]) => modelCard(name, view, known)))
-  const metrics = await ensureCards(metricCards(known))
-  const questions = await ensureCards(
-    readQuestions(schema, channelViews).map((question) => questionCard(question, known)),
-  )
+  const models = await ensureCards(views.map((model) => modelCard(model, template, database.id)))
+  const metrics = await ensureCards(metricCards(template, database.id))
+  const asked = readQuestions(schema, channelViews).map((question) => questionCard(question, template, database.id))
+  const questions = await ensureCards(asked)
   const lists = Object.fromEntries(
     Object.entries(template.filters).flatMap(([filter, { values = [] }]) => {
       const [model, column] = values
