@@ -12,7 +12,7 @@ import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
-import { type Client, type ClientOptions, createClient } from '../source/client.ts'
+import { type ClientOptions, createClient } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
@@ -31,30 +31,16 @@ export function dataFolder(config: Config): string {
   return chosenSource(config)?.kind === 'reference' ? `${DATA_FOLDER}/reference` : DATA_FOLDER
 }
 
-export interface OpenSource {
-  client: Client
-  projects: SyncedProject[]
-  source: string
-  /** What the warehouse remembers as its source. */
-  address: string
-  close(): Promise<void>
-}
+export type OpenSource = Awaited<ReturnType<typeof openSource>>
+export type OpenWarehouse = Awaited<ReturnType<typeof openWarehouse>>
 
-export interface OpenWarehouse {
-  warehouse: Warehouse
-  shown: string
-  embedded: boolean
-  /** The same with the folder of an embedded one. */
-  described: string
-  close(): Promise<void>
-}
-
+/** `address` is what the warehouse remembers as its source, `source` is for people. */
 export async function openSource(
   config: Config,
   clock: Clock,
   named: readonly string[] = [],
   extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
-): Promise<OpenSource> {
+) {
   const options = { ...clientOptions(config), clock, ...extra }
   const projects = chooseProjects(config, clock, named)
   const source = sourceName(config)
@@ -177,7 +163,8 @@ export function describeNewDatabase(config: Config): string {
   return `none yet; the first sync creates an embedded Postgres in ${folder}`
 }
 
-export async function openWarehouse(config: Config, log: Log, unchecked = false): Promise<OpenWarehouse> {
+/** `described` is `shown` with the folder of an embedded one. */
+export async function openWarehouse(config: Config, log: Log, unchecked = false) {
   const { redactor } = config
   const { url, schema, patience_seconds } = config.warehouse
   // One for each window that is loaded, one for heartbeats and leases, one for the queue and the request budget.

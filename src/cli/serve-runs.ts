@@ -21,11 +21,7 @@ import type { View } from '../web/view.ts'
 import { auditReport, type EndedRun, FollowedRun } from './run-and-report.ts'
 import type { Session } from './session.ts'
 
-export interface ServeRuns {
-  sync(): Promise<void>
-  audit(): Promise<void>
-  backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }>
-}
+export type ServeRuns = ReturnType<typeof serveRuns>
 
 /**
  * The three kinds of work of `serve`. The end of each is reported to `finished`, with a report, also if it failed
@@ -36,7 +32,7 @@ export function serveRuns(
   open: Open,
   live: Live,
   finished: (ended: EndedRun, telemetry: RunTelemetry) => void,
-): ServeRuns {
+) {
   const { config, log, signal, clock } = session
 
   async function perform(
@@ -79,7 +75,7 @@ export function serveRuns(
         log.info({ days: result.remaining, requests: result.requests }, 'audit ended')
         return auditReport(result, open.source)
       }),
-    async backfill(scheduler, asked) {
+    async backfill(scheduler: Scheduler, asked: BackfillRequest): Promise<{ runId: number } | { busy: string }> {
       const range = parseRange(asked, config, dayOf(clock()))
       const acceptDeletes = asked.acceptDeletes ?? false
       const streams = streamsToBackfill(open.streams, asked.streams, acceptDeletes)

@@ -1,11 +1,10 @@
 import { createInterface } from 'node:readline/promises'
 import { type Config, configFile, defaultConfig, loadConfig } from '../core/config/load.ts'
 import { wantsColour } from '../core/config/variables.ts'
-import type { Clock } from '../core/day.ts'
-import { createLog, type Log } from '../core/logger.ts'
+import { createLog } from '../core/logger.ts'
 import type { Redactor } from '../core/redactor.ts'
 import { printable } from '../core/text.ts'
-import { type Monotonic, monotonic } from '../core/waiting.ts'
+import { monotonic } from '../core/waiting.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Observer } from '../sync/run/task.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
@@ -21,30 +20,15 @@ export interface GlobalOptions {
 /** Lines of a text for people; what is false or undefined is left out. */
 export type Part = string | false | undefined
 
-export interface Session {
-  config: Config
-  /** The configured streams, made when they are first asked for. */
-  readonly streams: StreamSet
-  log: Log
-  clock: Clock
-  monotonic: Monotonic
-  version: string
-  json: boolean
-  signal: AbortSignal
-  observer: Observer
-  env: NodeJS.ProcessEnv | undefined
-  /** Asks the person at the terminal; undefined if nobody can answer. */
-  ask: ((text: string) => Promise<string>) | undefined
-  /** The file that settings are read from, whether it exists or not. */
-  configFile: string
-  width: number
-  /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
-  command(words?: string): string
-  /** How it goes, for people who see no progress bar. */
-  say(text: string): void
-  /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
-  print(document: unknown, text: string | readonly Part[], redactor?: Redactor): void
-  end(): void
+/** What a command works with. */
+export type Session = ReturnType<typeof openSession>
+
+/** The days, streams and projects that were named. */
+export interface Selection {
+  from?: string
+  to?: string
+  stream?: string[]
+  project?: string[]
 }
 
 export interface Surroundings {
@@ -75,56 +59,55 @@ export function openSession(
   options: GlobalOptions,
   surroundings: Surroundings,
   kind: SessionKind = {},
-): Session {
+) {
   const { stdin, stdout, stderr, signal, version, redactor, env } = surroundings
   const loaded = kind.bare ? defaultConfig() : loadConfig({ file: options.config, redactor, env })
   const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
+  const isService = kind.service === true
   const terminal = stderr.isTTY === true
-  const forPeople =
-    config.log_format === 'auto' ? !json && (terminal || kind.service !== true) : config.log_format === 'text'
+  const isWatched = terminal || !isService
+  const forPeople = config.log_format === 'auto' ? !json && isWatched : config.log_format === 'text'
   const progress = forPeople && !json ? progressOf(kind, stderr, config.log_level) : undefined
-  const write =
-    progress === undefined ? (line: string) => void stderr.write(line) : (line: string) => progress.above(line)
+  const write = (line: string) => void (progress === undefined ? stderr.write(line) : progress.above(line))
   const colour = wantsColour(terminal, env)
-  // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
-  const level = config.log_level ?? (forPeople && (terminal || kind.service !== true) ? 'warn' : 'info')
   const log = createLog({
-    level,
+    // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
+    level: config.log_level ?? (forPeople && isWatched ? 'warn' : 'info'),
     redactor: config.redactor,
     destination: {
       write: forPeople
-        ? linesForPeople(config, kind.service === true, (line) => write(config.redactor.text(toTerminal(line, colour))))
+        ? linesForPeople(config, isService, (line) => write(config.redactor.text(toTerminal(line, colour))))
         : write,
     },
   })
   for (const warning of config.warnings) log.warn(warning)
+  const observer: Observer = progress?.observer ?? {}
   let streams: StreamSet | undefined
   return {
-    config,
+    ...{ config, log, version, json, signal, env, observer, monotonic },
+    clock: () => new Date(),
+    /** The configured streams, made when they are first asked for. */
     get streams() {
       streams ??= new StreamSet(config)
       return streams
     },
-    log,
-    clock: () => new Date(),
-    monotonic,
-    version,
-    json,
-    signal,
-    env,
-    ask: stdin.isTTY === true && !json ? (text) => ask(surroundings, text) : undefined,
-    observer: progress?.observer ?? {},
+    /** Asks the person at the terminal; undefined if nobody can answer. */
+    ask: stdin.isTTY === true && !json ? (text: string) => ask(surroundings, text) : undefined,
+    /** The file that settings are read from, whether it exists or not. */
     configFile: configFile(options.config, env),
     width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,
-    command: (words) => commandLine(args, options.config, words),
-    say: (text) => progress?.say(config.redactor.text(text)),
-    print(document, text, redactor = config.redactor) {
+    /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
+    command: (words?: string) => commandLine(args, options.config, words),
+    /** How it goes, for people who see no progress bar. */
+    say: (text: string) => progress?.say(config.redactor.text(text)),
+    /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
+    print(document: unknown, text: string | readonly Part[], cleaner = config.redactor) {
       progress?.stop()
       const lines = typeof text === 'string' ? [text] : text.filter((part) => part !== false && part !== undefined)
       const result = json
-        ? printable(redactor.json(JSON.stringify(document, null, 2), 2))
-        : redactor.text(toTerminal(lines.join('\n'), wantsColour(stdout.isTTY, env)))
+        ? printable(cleaner.json(JSON.stringify(document, null, 2), 2))
+        : cleaner.text(toTerminal(lines.join('\n'), wantsColour(stdout.isTTY, env)))
       stdout.write(`${result}\n`)
     },
     end: () => progress?.stop(),

@@ -8,18 +8,11 @@ import { runReason } from '../../ledger/run-reason.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
 import { auditReport, runAndReport } from '../run-and-report.ts'
-import type { Part, Session } from '../session.ts'
+import type { Part, Selection, Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap } from '../table.ts'
 
-export interface AuditOptions {
-  from?: string
-  to?: string
-  repair?: boolean
-  project?: string[]
-}
-
 /** `audit`: days whose warehouse sums differ from the service; with --repair they are read again. */
-export async function audit(session: Session, options: AuditOptions): Promise<number> {
+export async function audit(session: Session, options: Selection & { repair?: boolean }): Promise<number> {
   const { config, clock, signal } = session
   const { project: projects, repair = false } = options
   chooseProjects(config, clock, projects)

@@ -4,6 +4,7 @@ import {
   describeNewDatabase,
   hasDatabase,
   type OpenSource,
+  type OpenWarehouse,
   openSource,
   openWarehouse,
 } from '../../app/open-services.ts'
@@ -31,7 +32,7 @@ import { verifyReader } from '../../warehouse/schema/verify-reader.ts'
 import { readFacts, unusedRelations } from '../../warehouse/schema/views.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
-import type { Session } from '../session.ts'
+import type { Part, Session } from '../session.ts'
 import { bad, good, warning, wrap } from '../table.ts'
 
 /** The tables that are filled besides those of the streams. */
@@ -47,17 +48,20 @@ interface Verdict {
 /** `check`: one verdict each for configuration, key, every project, database and its privileges. */
 export async function check(session: Session, { spec }: { spec?: string } = {}): Promise<number> {
   if (spec !== undefined) return checkSpec(session, spec)
-  const { config, log, clock } = session
+  const { config, log, clock, signal } = session
   const verdicts: Verdict[] = []
   const notes: string[] = []
   let isUsage = false
   const judge = async (what: string, work: () => Promise<string>, more: Pick<Verdict, 'project_id'> = {}) => {
-    try {
-      verdicts.push({ what, ok: true, detail: await work(), ...more })
-    } catch (error) {
-      verdicts.push({ what, ok: false, detail: config.redactor.text(messageOf(error)), ...more })
-      isUsage ||= error instanceof UsageError && (what.startsWith('source') || what === 'configuration')
-    }
+    const verdict = await work().then(
+      (detail) => ({ what, ok: true, detail, ...more }),
+      (error: unknown) => {
+        isUsage ||= error instanceof UsageError && (what.startsWith('source') || what === 'configuration')
+        return { what, ok: false, detail: config.redactor.text(messageOf(error)), ...more }
+      },
+    )
+    verdicts.push(verdict)
+    return verdict.ok
   }
   await judge('configuration', async () => {
     const { length } = session.streams.all
@@ -65,53 +69,43 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     return `${config.file ?? 'no file, defaults and environment'}: ${count(length, 'stream')}`
   })
   let source: OpenSource | undefined
-  await judge('source', async () => {
+  const isAnswering = await judge('source', async () => {
     const soon = impatient(config)
-    const skipped = await resolveAllProjects(soon, session.signal)
+    const skipped = await resolveAllProjects(soon, signal)
     Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
-    const opened = await openSource(soon, clock)
-    source = opened
-    await expectAnswer(opened, session.signal)
-    return `${opened.source}${skipped.length === 0 ? '' : `; deleted and ended projects are skipped: ${listSome(skipped, 20)}`}`
+    source = await openSource(soon, clock)
+    await expectAnswer(source, signal)
+    return `${source.source}${skipped.length === 0 ? '' : `; deleted and ended projects are skipped: ${listSome(skipped, 20)}`}`
   })
-  const isAnswering = verdicts.at(-1)!.ok
-  for (const project of isAnswering ? (source?.projects ?? []) : []) {
-    const read = async () => {
-      const { client } = source!
-      const { total, items } = await client
-        .prompts(project.caller, { limit: 1 }, { signal: session.signal })
-        .catch((error: unknown) => explainProject(error, client, project))
-      if (items.length === 0) return 'readable, no prompts yet'
-      return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
-    }
-    await judge(`project ${project.id}`, read, { project_id: project.id })
+  const ids = configuredProjects(config, clock).map(({ id }) => id)
+  if (isAnswering) {
+    const { client, projects } = source!
     // Contents are asked for by the ids of chats.
     const extras = session.streams.all.filter(({ isExtra, perChat }) => isExtra && !perChat)
-    const isReadable = verdicts.at(-1)!.ok
-    if (extras.length > 0 && isReadable) {
-      const { client } = source!
-      const ask = () => offeredExtras(client, project, extras, { config, day: dayOf(clock()), signal: session.signal })
-      await judge(`extras of ${project.id}`, ask, { project_id: project.id })
+    for (const project of projects) {
+      const { id } = project
+      const isReadable = await judge(`project ${id}`, () => readable(client, project, signal), { project_id: id })
+      const asked = { config, day: dayOf(clock()), signal }
+      if (isReadable && extras.length > 0)
+        await judge(`extras of ${id}`, () => offeredExtras(client, project, extras, asked), { project_id: id })
     }
   }
   await source?.close()
-  let database: Awaited<ReturnType<typeof openWarehouse>> | undefined
-  const ids = configuredProjects(config, clock).map(({ id }) => id)
+  let database: OpenWarehouse | undefined
   let known = new Map<string, string>()
   await judge('database', async () => {
     if (!hasDatabase(config)) return describeNewDatabase(config)
     database = await openWarehouse(config, log)
-    const { rows } = await database.warehouse.pool.query<{ version: string }>(
-      "select current_setting('server_version') as version",
-    )
+    const sql = "select current_setting('server_version') as version"
+    const { rows } = await database.warehouse.pool.query<{ version: string }>(sql)
     return `Postgres ${rows[0]?.version} at ${database.shown}`
   })
   if (database !== undefined) {
     const { warehouse, close } = database
     await judge('privileges', () => privileges(warehouse, config, session.streams))
     await judge('owners', () => owners(warehouse, config))
-    for (const { role, projects } of await listRestrictions(warehouse).catch(() => []))
-      await judge(`reader ${role}`, () => restriction(warehouse, config, { role, projects }))
+    for (const found of await listRestrictions(warehouse).catch(() => []))
+      await judge(`reader ${found.role}`, () => restriction(warehouse, config, found))
     const address = source?.address
     if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either. That was just reported.
@@ -121,18 +115,19 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       const own = await readOwnBrands(warehouse, ids, config.labels)
       notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
-      notes.push(
-        ...(await notComparedNotes(warehouse)),
-        ...(await unnamedNotes(warehouse, ids, config.extras === 'auto')),
-      )
+      for (const { projectId, stream, evidence } of await listNotAdditive(warehouse))
+        notes.push(
+          `${stream} of ${projectId} does not add up to the totals of the service, so its pages are proven instead (${evidence[0]})`,
+        )
+      for (const kind of ['topic', 'tag'] as const)
+        notes.push(...(await unnamedNotes(warehouse, kind, ids, config.extras === 'auto')))
     }
     await close()
   }
   const ok = verdicts.every((verdict) => verdict.ok)
-  const names = projectNames(ids, known)
   session.print(
     { ok, verdicts, notes: [...config.warnings, ...notes] },
-    render(session.config.redactor.value(verdicts), notes, names, session),
+    render(config.redactor.value(verdicts), notes, projectNames(ids, known), session),
   )
   return ok ? 0 : isUsage ? 2 : 1
 }
@@ -141,7 +136,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
 async function checkSpec(session: Session, from: string): Promise<number> {
   const { gone, different, added } = compareSpec(await readSpec(from, session.signal), session.streams.all)
   const ok = gone.length === 0
-  const lines = [
+  session.print({ ok, gone, different, added }, [
     ...gone.map((text) => `${bad('✗')} ${text}`),
     ...different.map((text) => `${warning('!')} ${text}`),
     ...added.map((text) => `  new: ${text}`),
@@ -149,8 +144,7 @@ async function checkSpec(session: Session, from: string): Promise<number> {
     ok
       ? `Everything that is needed is described. ${count(different.length, 'difference')}, ${count(added.length, 'addition')}.`
       : `${count(gone.length, 'thing')} that visibility-sync uses ${gone.length === 1 ? 'is' : 'are'} not described any more (✗). Check the service's changelog before the next sync.`,
-  ]
-  session.print({ ok, gone, different, added }, lines.join('\n'))
+  ])
   return ok ? 0 : 1
 }
 
@@ -167,39 +161,38 @@ function render(
   verdicts: Verdict[],
   notes: readonly string[],
   names: ProjectNames,
-  { width, command, config }: Pick<Session, 'width' | 'command' | 'config'>,
-): string {
-  const warned = config.warnings.length > 0
-  const lines = verdicts.map(({ what, ok, detail, project_id }) => {
-    const shown = project_id === undefined ? what : what.replace(project_id, names.heading(project_id))
-    return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
-  })
-  const end = verdicts.every(({ ok }) => ok)
-    ? `${warned ? warning('Ready, but see the warnings above.') : good('All well.')} Next: ${command('sync')}`
-    : `${bad('Not ready:')} fix what is marked ✗ and check again.`
-  const said = notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  '))
-  return [...lines, ...said, '', end].join('\n')
+  { width, command, config }: Session,
+): Part[] {
+  const wellSaid = config.warnings.length > 0 ? warning('Ready, but see the warnings above.') : good('All well.')
+  return [
+    ...verdicts.map(({ what, ok, detail, project_id }) => {
+      const shown = project_id === undefined ? what : what.replace(project_id, names.heading(project_id))
+      return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
+    }),
+    ...notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  ')),
+    '',
+    verdicts.every(({ ok }) => ok)
+      ? `${wellSaid} Next: ${command('sync')}`
+      : `${bad('Not ready:')} fix what is marked ✗ and check again.`,
+  ]
 }
 
-/** Topics and tags that reports show as ids, and the labels to copy that name them. */
+/** Topics or tags that reports show as ids, and the labels to copy that name them. */
 async function unnamedNotes(
   warehouse: Warehouse,
+  kind: 'topic' | 'tag',
   projects: readonly string[],
   asksForNames: boolean,
 ): Promise<string[]> {
-  const unnamed = async (kind: 'topic' | 'tag') => {
-    const { rows } = await warehouse.pool.query<{ id: string }>(
-      `select distinct ${kind}_id as id from ${tableName(warehouse, `${kind}s`)} where name is null and project_id = any($1) order by 1`,
-      [projects],
-    )
-    const labels = `labels: { ${kind}s: { ${rows
-      .slice(0, 3)
-      .map(({ id }) => `${id}: …`)
-      .join(', ')} } }`
-    const remedy = `${asksForNames ? '' : 'set "extras: auto" if the service lists names, or '}name them in the file: ${labels}`
-    return rows.length === 0 ? [] : [`${count(rows.length, kind)} without a name, shown as ids; ${remedy}`]
-  }
-  return [...(await unnamed('topic')), ...(await unnamed('tag'))]
+  const { rows } = await warehouse.pool.query<{ id: string }>(
+    `select distinct ${kind}_id as id from ${tableName(warehouse, `${kind}s`)} where name is null and project_id = any($1) order by 1`,
+    [projects],
+  )
+  if (rows.length === 0) return []
+  const some = rows.slice(0, 3).map(({ id }) => `${id}: …`)
+  const extras = asksForNames ? '' : 'set "extras: auto" if the service lists names, or '
+  const remedy = `${extras}name them in the file: labels: { ${kind}s: { ${some.join(', ')} } }`
+  return [`${count(rows.length, kind)} without a name, shown as ids; ${remedy}`]
 }
 
 /** Throws if the service gives no usable answer. A refusal is an answer: the verdict on the project names it. */
@@ -211,12 +204,18 @@ async function expectAnswer({ client, projects }: OpenSource, signal: AbortSigna
   })
 }
 
-/** A project that the key cannot read is most likely a wrong id. */
-async function explainProject(error: unknown, client: Client, { caller }: SyncedProject): Promise<never> {
-  if (!(error instanceof ProjectError) || caller.projectId === undefined) throw error
-  const readable = await client.listProjects(caller)
-  const which = readable.length === 0 ? '' : `; the key can read: ${listSome(readable, 20)}`
-  throw new UsageError(`${error.message}; correct the id in VISIBILITY_PROJECTS, or under projects in the file${which}`)
+async function readable(client: Client, { caller }: SyncedProject, signal: AbortSignal): Promise<string> {
+  const { total, items } = await client.prompts(caller, { limit: 1 }, { signal }).catch(async (error: unknown) => {
+    if (!(error instanceof ProjectError) || caller.projectId === undefined) throw error
+    // Most likely a wrong id.
+    const listed = await client.listProjects(caller)
+    const which = listed.length === 0 ? '' : `; the key can read: ${listSome(listed, 20)}`
+    throw new UsageError(
+      `${error.message}; correct the id in VISIBILITY_PROJECTS, or under projects in the file${which}`,
+    )
+  })
+  if (items.length === 0) return 'readable, no prompts yet'
+  return total === undefined ? 'readable' : `readable, ${count(total, 'prompt')}`
 }
 
 /** Which extra streams the service offers to a project. That it does not is no fault. */
@@ -239,19 +238,11 @@ async function offeredExtras(
       missing.push(`${stream.name} (HTTP ${error.status})`)
     }
   }
-  return [
-    ...(offered.length > 0 ? [`offered: ${offered.join(', ')}`] : []),
-    ...(missing.length > 0 ? [`not offered: ${missing.join(', ')}`] : []),
-  ].join('; ')
-}
-
-/** Streams that cannot be compared with the totals of the service, and the first day that shows it. */
-async function notComparedNotes(warehouse: Warehouse): Promise<string[]> {
-  const found = await listNotAdditive(warehouse)
-  return found.map(
-    ({ projectId, stream, evidence }) =>
-      `${stream} of ${projectId} does not add up to the totals of the service, so its pages are proven instead (${evidence[0]})`,
-  )
+  const parts = [
+    offered.length > 0 && `offered: ${offered.join(', ')}`,
+    missing.length > 0 && `not offered: ${missing.join(', ')}`,
+  ]
+  return parts.filter(Boolean).join('; ')
 }
 
 async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise<string> {
@@ -321,18 +312,17 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
     throw new UsageError('the server can only be read, as a standby can: name the primary in DATABASE_URL')
   // A pooler may refuse transactions.
   await inTransaction(warehouse, async () => {})
-  const missing = [schema, opsSchema].filter((name) => !schemas?.some((found) => found.name === name))
+  const isMissing = [schema, opsSchema].some((name) => !schemas?.some((found) => found.name === name))
   const lacking = [
-    ...(may_temp ? [] : ['temp on the database']),
-    ...(missing.length > 0 && !may_create
-      ? [`create on the database (or the schemas ${schema} and ${opsSchema} made beforehand)`]
-      : []),
-    ...(queue !== undefined && !has_queue && !may_create
-      ? [`create on the database, once: pg-boss makes the schema ${queue} itself`]
-      : []),
+    !may_temp && 'temp on the database',
+    isMissing && !may_create && `create on the database (or the schemas ${schema} and ${opsSchema} made beforehand)`,
+    queue !== undefined &&
+      !has_queue &&
+      !may_create &&
+      `create on the database, once: pg-boss makes the schema ${queue} itself`,
     ...(schemas ?? []).filter(({ usable }) => !usable).map(({ name }) => `usage and create on schema ${name}`),
-    ...(closed.length > 0 ? [`select, insert, update, delete on ${listSome(closed)}`] : []),
-  ]
+    closed.length > 0 && `select, insert, update, delete on ${listSome(closed)}`,
+  ].filter(Boolean)
   if (lacking.length > 0)
     throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/how-to/database-role.md lists the grants`)
   return `enough to make and fill ${wanted.slice(0, -1).join(', ')} and ${wanted.at(-1)}`

@@ -14,15 +14,8 @@ import { CONTENTS, dueChats, usedRequests } from '../../sync/run/read-chat-conte
 import type { SyncedProject } from '../../sync/run/run.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
-import type { Part, Session } from '../session.ts'
+import type { Part, Selection, Session } from '../session.ts'
 import { renderTable, wrap } from '../table.ts'
-
-export interface PlanOptions {
-  from?: string
-  to?: string
-  stream?: string[]
-  project?: string[]
-}
 
 interface PlanRow {
   project_id: string
@@ -38,7 +31,7 @@ const WHOLE_LIST = 'the whole list'
 type Planned = Omit<PlanRow, 'project_id' | 'stream'>
 
 /** `plan`: the windows that a run would read. Sends no request and changes nothing. */
-export async function plan(session: Session, options: PlanOptions): Promise<number> {
+export async function plan(session: Session, options: Selection): Promise<number> {
   const { document, names } = await makePlan(session, options)
   session.print(document, render(document, names, session.width))
   return 0
@@ -51,10 +44,7 @@ export interface Plan {
   streams: PlanRow[]
 }
 
-export async function makePlan(
-  session: Session,
-  options: PlanOptions,
-): Promise<{ document: Plan; names: ProjectNames }> {
+export async function makePlan(session: Session, options: Selection): Promise<{ document: Plan; names: ProjectNames }> {
   const { config, log, clock } = session
   const today = dayOf(clock())
   const range = parseOptionalRange(options, config, today)

@@ -16,12 +16,10 @@ import { safeJson } from '../../rows/raw-text.ts'
 import { dismissQuarantine, retryQuarantine } from '../../sync/quarantine.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
-import type { Part, Session } from '../session.ts'
+import type { Part, Selection, Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
-export interface QuarantineOptions {
-  stream?: string[]
-  project?: string[]
+export interface QuarantineOptions extends Selection {
   reason?: string
   all?: boolean
   each?: boolean

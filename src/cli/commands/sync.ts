@@ -10,14 +10,9 @@ import { runSync } from '../../sync/run/run-sync.ts'
 import { namesIn } from '../project-names.ts'
 import { renderRun } from '../render-run.ts'
 import { runAndReport } from '../run-and-report.ts'
-import type { Session } from '../session.ts'
+import type { Selection, Session } from '../session.ts'
 
-export interface SyncOptions {
-  stream?: string[]
-  project?: string[]
-}
-
-export function sync(session: Session, { stream, project }: SyncOptions): Promise<number> {
+export function sync(session: Session, { stream, project }: Selection): Promise<number> {
   const streams = session.streams.named(stream)
   return runAndPrint(session, project, { command: 'sync', streams }, stream === undefined && project === undefined)
 }
@@ -69,7 +64,7 @@ async function summaryOf({ width, command, log }: Session, open: Open, report: R
   return renderRun(report, { warehouse: open.database, names, width, held: held.ranges.filter(isOwn), command })
 }
 
-export interface BackfillOptions extends SyncOptions {
+export interface BackfillOptions extends Selection {
   from: string
   to: string
   missing?: boolean
