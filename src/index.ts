@@ -51,43 +51,26 @@ export async function sync(options: SyncOptions = {}): Promise<RunReport> {
   }
 }
 
-async function runOnce(config: Config, options: SyncOptions): Promise<RunReport> {
-  const { onLog } = options
+async function runOnce(config: Config, { onLog, range: asked, signal, ...options }: SyncOptions): Promise<RunReport> {
+  const clock = () => new Date()
   const log = createLog({
     level: onLog === undefined ? 'silent' : (config.log_level ?? 'info'),
     redactor: config.redactor,
     destination: { write: (line) => onLog?.(line) },
   })
-  const range = options.range === undefined ? undefined : parseRange(options.range, config, dayOf(new Date()))
-  await resolveAllProjects(config, options.signal)
+  const range = asked && parseRange(asked, config, dayOf(clock()))
+  await resolveAllProjects(config, signal)
   const configured = new StreamSet(config)
   const streams =
     range === undefined ? configured.named(options.streams) : streamsToBackfill(configured, options.streams)
   if (streams.length === 0) throw new UsageError('streams: nothing to read')
-  return withServices(
-    {
-      config,
-      streams: configured,
-      log,
-      clock: () => new Date(),
-      version: packageVersion(),
-      projects: options.projects ?? [],
-    },
-    async (open) => {
-      const report = await runSync(
-        open,
-        {
-          command: range === undefined ? 'sync' : 'backfill',
-          projects: open.projects,
-          streams,
-          ...(range === undefined ? {} : { range }),
-          ...(options.signal === undefined ? {} : { signal: options.signal }),
-        },
-        options.observer,
-        open.execute,
-      )
-      await pruneAfterRun(open, open.warehouse, options.signal)
-      return report
-    },
-  )
+  const { projects } = options
+  const services = { config, streams: configured, log, clock, version: packageVersion(), projects }
+  return withServices(services, async (open) => {
+    const command = range === undefined ? 'sync' : 'backfill'
+    const request = { command, projects: open.projects, streams, range, signal }
+    const report = await runSync(open, request, options.observer, open.execute)
+    await pruneAfterRun(open, open.warehouse, signal)
+    return report
+  })
 }

@@ -1,7 +1,6 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import type { RunContext } from '../src/cli/next-steps.ts'
 import { projectNames } from '../src/cli/project-names.ts'
-import { renderRun } from '../src/cli/render-run.ts'
+import { type RunContext, renderRun } from '../src/cli/render-run.ts'
 import { widthOf, withoutStyles } from '../src/cli/table.ts'
 import { REPORTED_CODES, type ReportedCode } from '../src/core/failure-code.ts'
 import { runReason } from '../src/ledger/run-reason.ts'

@@ -67,8 +67,10 @@ async function auditStream(
   const control = controlOfStream(controls, stream)
   if (control === undefined) return { ...base, left_out: 'the service has no totals for it' }
   if (stream.control === 'brand limits') return { ...base, left_out: 'its rows do not add up to the totals' }
-  const projectStream = { projectId: project.id, stream: stream.name }
-  const [ignored] = await runBatch(warehouse.pool, notAdditive(warehouse, projectStream))
+  const [ignored] = await runBatch(
+    warehouse.pool,
+    notAdditive(warehouse, { projectId: project.id, stream: stream.name }),
+  )
   if (ignored.has('counts') || (stream.control === 'answers' && ignored.has('answers')))
     return { ...base, left_out: 'its rows were shown not to add up to the totals of this service' }
   const compared = { ...base, days_compared: days.length }
@@ -80,11 +82,8 @@ async function auditStream(
   }
   const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
   const counts = ignored.has('answers') ? TOTALLED.slice(0, 2) : [...TOTALLED]
-  return {
-    ...compared,
-    columns: stream.control === 'answers' ? ['number of chats'] : counts,
-    differing: differing.map(({ day }) => day),
-  }
+  const columns = stream.control === 'answers' ? ['number of chats'] : counts
+  return { ...compared, columns, differing: differing.map(({ day }) => day) }
 }
 
 const EMPTY_DAY = digestText([])
@@ -94,8 +93,8 @@ async function tableControl(warehouse: Warehouse, projectId: string, stream: Day
   const columns = stream.columns.map(({ name }) => quote(name)).join(', ')
   const query = `select ${columns} from ${tableName(warehouse, stream.table)} where project_id = $1 order by date`
   const { rows } = await warehouse.pool.query<Row>({ ...slowQuery(query, [projectId]), rowMode: 'array' })
-  const at = datePosition(stream)
   if (rows.length === 0) return new Map()
+  const at = datePosition(stream)
   const range = { from: rows[0]![at] as Day, to: rows.at(-1)![at] as Day }
   return controlDays(stream, range, { totals: undefined, rejects: [], rows })
 }

@@ -2,7 +2,6 @@ import { daysOfInterest } from '../core/config/load.ts'
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
-import { streamKey } from '../core/vocabulary.ts'
 import { markStale } from '../ledger/coverage.ts'
 import { withRun } from '../ledger/with-run.ts'
 import { TOTALLED } from '../rows/day-totals.ts'
@@ -91,20 +90,16 @@ async function compareAndRepair(
   await retry(() => recheckSummaries(warehouse, config))
   const audited = await compareAll()
   // Marked first: if the repair fails or is killed, the next sync reads them.
-  const days = daysToRepair(audited)
-  for (const [key, marked] of days) {
-    const [projectId, stream] = key.split('\0') as [string, string]
-    await retry(() => markStale(warehouse, projectId, { streams: [stream], days: marked }))
-  }
-  if (days.size === 0 || !mayRepair) return { requests, audited, remaining: countDiffering(audited), repair: undefined }
-  const streams = services.streams.named([...new Set([...days.keys()].map((key) => key.split('\0')[1]!))])
-  const only = (projectId: string, stream: string) => days.get(streamKey(projectId, stream)) ?? []
-  const repair = await runSync(
-    services,
-    { command: 'audit --repair', projects, streams, only, signal },
-    observer,
-    execute,
-  )
+  const marked = daysToRepair(audited)
+  for (const { project_id, stream, days } of marked)
+    await retry(() => markStale(warehouse, project_id, { streams: [stream], days }))
+  if (marked.length === 0 || !mayRepair)
+    return { requests, audited, remaining: countDiffering(audited), repair: undefined }
+  const streams = services.streams.named([...new Set(marked.map(({ stream }) => stream))])
+  const only = (projectId: string, name: string) =>
+    marked.find(({ project_id, stream }) => project_id === projectId && stream === name)?.days ?? []
+  const request = { command: 'audit --repair', projects, streams, only, signal }
+  const repair = await runSync(services, request, observer, execute)
   signal.throwIfAborted()
   return { requests, audited, remaining: countDiffering(await compareAll()), repair }
 }
@@ -117,18 +112,11 @@ function countDiffering(audited: readonly AuditedStream[]): number {
  * The days of each stream to read again: its differing days, and days on which another stream differs if no sums of this stream
  * are compared. Added and deleted chats can cancel out in their number.
  */
-function daysToRepair(audited: AuditedStream[]): Map<string, Day[]> {
-  const days = new Map<string, Set<string>>()
-  const add = ({ project_id, stream }: AuditedStream, more: string[]) => {
-    const key = streamKey(project_id, stream)
-    days.set(key, new Set([...(days.get(key) ?? []), ...more]))
-  }
-  for (const entry of audited) {
-    add(entry, entry.differing)
-    const blind = audited.filter(
-      (other) => other.project_id === entry.project_id && !other.columns.includes(TOTALLED[0]),
-    )
-    for (const other of blind) add(other, entry.differing)
-  }
-  return new Map([...days].filter(([, set]) => set.size > 0).map(([key, set]) => [key, [...set].sort()]))
+function daysToRepair(audited: AuditedStream[]): { project_id: string; stream: string; days: Day[] }[] {
+  return audited.flatMap(({ project_id, stream, columns, differing }) => {
+    const isBlind = !columns.includes(TOTALLED[0])
+    const others = isBlind ? audited.filter((other) => other.project_id === project_id) : []
+    const days = [...new Set([differing, ...others.map((other) => other.differing)].flat())].sort()
+    return days.length === 0 ? [] : [{ project_id, stream, days }]
+  })
 }

@@ -4,24 +4,16 @@ import { fill, parseTemplate, type Values } from './template.ts'
 
 /* Two dashboards for Grafana: operations on the metrics, visibility on the views. */
 
-interface Panel {
-  title: string
-  about: string
-  type?: 'timeseries' | 'stat' | 'table'
-  unit?: string
+type Texts<Name extends string> = Record<Name, string>
+
+interface Panel extends Partial<Texts<'about' | 'type' | 'unit' | 'sql'>> {
   width?: number
-  targets?: { expr: string; legendFormat: string }[]
-  sql?: string
+  targets?: object[]
 }
 
-interface Dashboard {
-  uid: string
-  title: string
-  description: string
-  time: string
-  refresh: string
-  source: { name: string; label: string; type: string }
-  variables: { name: string; label: string; query: string }[]
+interface Dashboard extends Texts<'uid' | 'title' | 'description' | 'time' | 'refresh'> {
+  source: Texts<'name' | 'label' | 'type'>
+  variables: Texts<'name' | 'label' | 'query'>[]
   panels: Panel[]
 }
 

@@ -23,15 +23,10 @@ interface Chart {
 type Described = Pick<Relation, 'name' | 'about' | 'columns'>
 
 /** templates/superset.yml */
-interface Template {
+interface Template extends Record<'dataset' | 'column' | 'metric' | 'chart' | 'context', object> {
   charts: Chart[]
   types: Record<Chart['type'], { about: string; params: Values; query: Values & { axis?: object } }>
   database: { database_name: string }
-  dataset: object
-  column: object
-  metric: object
-  chart: object
-  context: object
   choices: Described & { sql: string }
   dashboard: { dashboard_title: string }
 }
@@ -44,26 +39,24 @@ export function supersetFiles({ relations, projects, channelViews, values }: Pac
   const charts = template.charts
     .map((chart) => (channelViews.has(chart.view) ? byChannel(chart) : chart))
     .filter(({ view }) => relations.some(({ name }) => name === view))
-  const dataset = (relation: Described, sql: string | null = null) => ({
-    ...datasetOf(template, relation, { schema: values.schema, sql }),
-    database_uuid: idOf('database', database.database_name),
-  })
-  const folder = 'datasets/AI_visibility'
-  const entries: [string, object][] = [
-    ['metadata', { type: 'Dashboard', timestamp: '2026-01-01T00:00:00+00:00' }],
-    ['databases/AI_visibility', { ...database, uuid: idOf('database', database.database_name) }],
-    ...relations
-      .filter(({ name }) => charts.some(({ view }) => view === name))
-      .map((view): [string, object] => [`${folder}/${view.name}`, dataset(view)]),
-    [`${folder}/${choices.name}`, dataset(choices, fill(choices.sql, values))],
-    ...charts.map((chart): [string, object] => [
-      `charts/${chart.name.replaceAll(/\W+/g, '_')}`,
-      chartOf(template, chart, projects),
-    ]),
-    ['dashboards/AI_visibility', dashboardOf(template, charts)],
-  ]
+  const database_uuid = idOf('database', database.database_name)
+  const views = relations.filter(({ name }) => charts.some(({ view }) => view === name))
+  const dataset = (relation: Described, sql: string | null) => {
+    const content = datasetOf(template, relation, { schema: values.schema, sql })
+    return [`datasets/AI_visibility/${relation.name}`, { ...content, database_uuid }] as const
+  }
+  const datasets = [...views.map((view) => dataset(view, null)), dataset(choices, fill(choices.sql, values))]
+  const files: Record<string, object> = {
+    metadata: { type: 'Dashboard', timestamp: '2026-01-01T00:00:00+00:00' },
+    'databases/AI_visibility': { ...database, uuid: database_uuid },
+    ...Object.fromEntries(datasets),
+    ...Object.fromEntries(
+      charts.map((chart) => [`charts/${chart.name.replaceAll(/\W+/g, '_')}`, chartOf(template, chart, projects)]),
+    ),
+    'dashboards/AI_visibility': dashboardOf(template, charts),
+  }
   return Object.fromEntries(
-    entries.map(([path, content]) => [`${path}.yaml`, yamlFile({ ...content, version: '1.0.0' })]),
+    Object.entries(files).map(([path, content]) => [`${path}.yaml`, yamlFile({ ...content, version: '1.0.0' })]),
   )
 }
 

@@ -45,13 +45,13 @@ export interface RunRequest {
   projects: SyncedProject[]
   streams: Stream[]
   /** A range to read whatever is known of it; without one, the days that are due are read. */
-  range?: Range
+  range?: Range | undefined
   /** Of the range, only the days that were never read, or not soundly. */
   missingOnly?: boolean
   /** Only these days of each project and stream. */
   only?: (projectId: string, stream: string) => Day[]
   acceptDeletes?: boolean
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
 /** What the windows of a run teach each other, in one process. */
