@@ -3,13 +3,13 @@ import { shownText } from '../core/config/describe-issue.ts'
 import { UsageError } from '../core/errors.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { CreateOptions } from './commands/create.ts'
-import type { Session, SessionKind } from './session.ts'
+import type { CommandKind, Session } from './session.ts'
 
 /* The commands, their options and their help. What they do is loaded only when they run, so that --help is instant. */
 
 type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
-export interface CommandSettings<O extends object, A extends unknown[]> extends SessionKind {
+export interface CommandSettings<O extends object, A extends unknown[]> {
   /** For a command of a group with the name of the group before it. */
   name: string
   about: string
@@ -18,7 +18,8 @@ export interface CommandSettings<O extends object, A extends unknown[]> extends 
   options?: Option[]
   /** Instead of those in the name. */
   arguments?: Argument[]
-  /** What VISIBILITY_PROJECTS=all asks the service for, if it answers. */
+  kind?: CommandKind
+  /** Whether VISIBILITY_PROJECTS=all is resolved first. Runs and services need it. */
   projects?: 'needed' | 'useful'
 }
 
@@ -56,8 +57,7 @@ export function addCommands(program: Command, add: Add): void {
     load: async () => (await import('./commands/sync.ts')).sync,
     examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
     options: [streams, projects, queue],
-    progress: true,
-    projects: 'needed',
+    kind: 'run',
   })
   add({
     name: 'backfill',
@@ -76,8 +76,7 @@ export function addCommands(program: Command, add: Add): void {
       option('--accept-deletes', 'apply answers that delete most or all of the rows'),
       queue,
     ],
-    progress: true,
-    projects: 'needed',
+    kind: 'run',
   })
   add({
     name: 'serve',
@@ -89,8 +88,7 @@ export function addCommands(program: Command, add: Add): void {
       wholeNumber('--port <number>', 'port to listen on (default: serve.port, 8080)', [0, 65_535]),
       queue,
     ],
-    service: true,
-    projects: 'needed',
+    kind: 'service',
   })
   add({
     name: 'worker',
@@ -101,8 +99,7 @@ export function addCommands(program: Command, add: Add): void {
       wholeNumber('--concurrency <number>', 'windows at once (default: source.concurrency)', [1, 64]),
       option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
     ],
-    service: true,
-    projects: 'needed',
+    kind: 'service',
   })
   add({
     name: 'plan',
@@ -123,7 +120,7 @@ export function addCommands(program: Command, add: Add): void {
     load: async () => (await import('./commands/init.ts')).init,
     examples: ['init', 'init --config somewhere/else.yaml'],
     options: [option('--force', 'overwrite a file that exists')],
-    bare: true,
+    kind: 'bare',
   })
   add({
     name: 'check',
@@ -171,8 +168,7 @@ export function addCommands(program: Command, add: Add): void {
       option('--repair', 'read the differing days again'),
       projects,
     ],
-    progress: true,
-    projects: 'needed',
+    kind: 'run',
   })
   addQuarantine(add)
   addCreations(add)
@@ -249,7 +245,7 @@ export function addCommands(program: Command, add: Add): void {
       'completion fish > ~/.config/fish/completions/visibility-sync.fish',
     ],
     arguments: [choice('<shell>', 'the shell', ['bash', 'zsh', 'fish'])],
-    bare: true,
+    kind: 'bare',
   })
   add({
     name: 'database',
@@ -337,8 +333,7 @@ function addCreations(add: Add): void {
         option('--yes', 'go ahead without asking'),
         option('--results <file>', 'where to write what became of each line (default: FILE.results.csv)'),
       ],
-      progress: true,
-      projects: 'needed',
+      kind: 'run',
     })
   const name = option('--name <text>', 'its name')
   const country = option('--country <code>', 'its country, two letters')

@@ -78,6 +78,8 @@ function buildProgram(
     program.command(group).description(GROUPS[group]!).helpCommand(false)
 
   addCommands(program, <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>) => {
+    const { kind } = settings
+    const projects = settings.projects ?? (kind === 'run' || kind === 'service' ? 'needed' : undefined)
     const [group = '', ...rest] = settings.name.split(' ')
     const isGrouped = group in GROUPS
     const command = (isGrouped ? parentOf(group) : program).command(isGrouped ? rest.join(' ') : settings.name)
@@ -91,10 +93,10 @@ function buildProgram(
       // Commander passes the arguments, then the options, then the command.
       const options = words.at(-2) as O & GlobalOptions
       const { openSession } = await import('./session.ts')
-      const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, settings)
+      const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, kind)
       try {
-        if (session.config.all_projects && settings.projects !== undefined)
-          await (await import('../app/all-projects.ts')).resolveProjects(session, settings.projects === 'needed')
+        if (session.config.all_projects && projects !== undefined)
+          await (await import('../app/all-projects.ts')).resolveProjects(session, projects === 'needed')
         setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
       } finally {
         session.end()

@@ -42,14 +42,11 @@ export interface Surroundings {
   env?: NodeJS.ProcessEnv | undefined
 }
 
-export interface SessionKind {
-  /** It works through days or lines, and shows how far it is. */
-  progress?: boolean
-  /** It runs until it is stopped, so that its log is read by programs. */
-  service?: boolean
-  /** It needs no configuration, and must work if that is missing or broken. */
-  bare?: boolean
-}
+/**
+ * A run works through days or lines, and shows how far it is. A service runs until it is stopped, so its log is read by
+ * programs. A bare command needs no configuration, and must work if that is missing or broken.
+ */
+export type CommandKind = 'run' | 'service' | 'bare'
 
 // Narrower than this, tables are not worth fitting.
 const NARROWEST = 40
@@ -58,17 +55,17 @@ export function openSession(
   args: readonly string[],
   options: GlobalOptions,
   surroundings: Surroundings,
-  kind: SessionKind = {},
+  kind: CommandKind | undefined,
 ) {
   const { stdin, stdout, stderr, signal, version, redactor, env } = surroundings
-  const loaded = kind.bare ? defaultConfig() : loadConfig({ file: options.config, redactor, env })
+  const loaded = kind === 'bare' ? defaultConfig() : loadConfig({ file: options.config, redactor, env })
   const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
-  const isService = kind.service === true
+  const isService = kind === 'service'
   const terminal = stderr.isTTY === true
   const isWatched = terminal || !isService
   const forPeople = config.log_format === 'auto' ? !json && isWatched : config.log_format === 'text'
-  const progress = forPeople && !json ? progressOf(kind, stderr, config.log_level) : undefined
+  const progress = kind === 'run' && forPeople && !json ? progressOf(stderr, config.log_level) : undefined
   const write = (line: string) => void (progress === undefined ? stderr.write(line) : progress.above(line))
   const colour = wantsColour(terminal, env)
   const log = createLog({
@@ -114,8 +111,7 @@ export function openSession(
   }
 }
 
-function progressOf(kind: SessionKind, stderr: NodeJS.WriteStream, logLevel: string | undefined): Progress | undefined {
-  if (!kind.progress) return undefined
+function progressOf(stderr: NodeJS.WriteStream, logLevel: string | undefined): Progress | undefined {
   if (stderr.isTTY === true) return terminalProgress(stderr)
   // If a level was chosen, the log is shown as it is.
   return logLevel === undefined ? lineProgress((line) => void stderr.write(printable(line))) : undefined

@@ -1,5 +1,5 @@
 import { UsageError } from '../core/errors.ts'
-import { type Checks, type Column, checksOf, type Pack, type Relation, readChecks } from './relations.ts'
+import { type Checks, type Column, checksOf, type Pack, type Relation, readChecks, referencesOf } from './relations.ts'
 import { fill, parseTemplate, type Values, yamlFile } from './template.ts'
 
 /* The data contract, in the Open Data Contract Standard 3.1: what readers of the warehouse may rely on. */
@@ -28,9 +28,9 @@ export function contractFiles({ relations, projects, values }: Pack): Record<str
 }
 
 function objectOf(relation: Relation): object {
-  const { name, kind, about, key, columns, references } = relation
+  const { name, kind, about, key, columns } = relation
   const side = (table: string, column: string) => [`${table}.project_id`, `${table}.${column}`]
-  const relationships = references.map(({ column, target }) => ({
+  const relationships = referencesOf(relation).map(({ column, target }) => ({
     type: 'foreignKey',
     from: side(name, column),
     to: side(target, column),

@@ -1,4 +1,4 @@
-import { checksOf, type Pack, type Relation, readChecks } from './relations.ts'
+import { checksOf, type Pack, type Relation, readChecks, referencesOf } from './relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
 
 /*
@@ -87,14 +87,14 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
   const { freshness, ...sources } = parseTemplate<{ freshness: object }>('dbt/models/sources.yml')
   const checks = readChecks()
   const tables = relations.map((relation) => {
-    const { name, about, key, columns, references, stream } = relation
+    const { name, about, key, columns, stream } = relation
     return {
       name,
       description: about,
       ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
       data_tests: [
         { unique_key: { arguments: { columns: key } } },
-        ...references
+        ...referencesOf(relation)
           .filter(({ target }) => ALWAYS_LISTED.includes(target))
           .map(({ column, target }) => ({
             listed_in: { arguments: { to: `source('visibility', '${target}')`, columns: ['project_id', column] } },

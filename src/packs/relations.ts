@@ -36,8 +36,6 @@ export interface Relation {
   stream?: string
   /** True if the rows of a day and brand add up to the report by day. */
   addsUp?: boolean
-  /** Columns that, with the project, name a row of another table. */
-  references: { column: string; target: string }[]
 }
 
 /** How the warehouse is used. */
@@ -102,37 +100,30 @@ export function relationsOf({ streams, reports, custom_streams }: Catalogued, un
 }
 
 function ofStream(kind: 'brands' | 'rows', note: TableNote, stream: Stream, required: readonly string[]): Relation {
-  const { name, key, columns } = stream
+  const { name, columns } = stream
   const types = new Map(columns.map((column) => [column.name, SHOWN_TYPES[column.type]]))
-  return relation({
-    ...{ kind, name, note, stream: name, key: ['project_id', ...key] },
-    ...{ types, required: ['project_id', ...required] },
-  })
+  const own = { kind, name, note, stream: name, key: ['project_id', ...stream.key] }
+  return relation({ ...own, required: ['project_id', ...required] }, types)
 }
 
-interface Described extends Pick<Relation, 'name' | 'kind' | 'key' | 'stream'> {
-  note: TableNote
-  types?: ReadonlyMap<string, string>
-  required: readonly string[]
+function relation(
+  { note, required, ...own }: Omit<Relation, 'about' | 'columns'> & { note: TableNote; required: readonly string[] },
+  types?: ReadonlyMap<string, string>,
+): Relation {
+  const { name, kind } = own
+  const columns = Object.entries(note.columns).map(([column, about]) => ({
+    ...{ name: column, about, type: types?.get(column) ?? typeOf(column) },
+    share: kind !== 'rows' && isShare(name, column),
+    required: required.includes(column),
+  }))
+  return { ...own, about: note.about, columns }
 }
 
-function relation({ note, types, required, ...rest }: Described): Relation {
-  const { name, kind } = rest
-  return {
-    ...rest,
-    about: note.about,
-    columns: Object.entries(note.columns).map(([column, about]) => ({
-      name: column,
-      about,
-      type: types?.get(column) ?? typeOf(column),
-      share: kind !== 'rows' && isShare(name, column),
-      required: required.includes(column),
-    })),
-    references: (kind === 'table' || kind === 'brands' ? Object.keys(note.columns) : []).flatMap((column) => {
-      const target = POINTS_TO[column]
-      return target === undefined || target === name ? [] : [{ column, target }]
-    }),
-  }
+/** Columns that, with the project, name a row of another table. */
+export function referencesOf({ name, kind, columns }: Relation): { column: string; target: string }[] {
+  if (kind !== 'table' && kind !== 'brands') return []
+  const targets = columns.map((column) => ({ column: column.name, target: POINTS_TO[column.name] ?? name }))
+  return targets.filter(({ target }) => target !== name)
 }
 
 /** templates/checks.yml */

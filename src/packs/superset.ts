@@ -23,7 +23,7 @@ interface Chart {
 type Described = Pick<Relation, 'name' | 'about' | 'columns'>
 
 /** templates/superset.yml */
-interface Template extends Record<'dataset' | 'column' | 'metric' | 'chart' | 'context', object> {
+interface Template extends Record<'dataset' | 'column' | 'metric' | 'chart' | 'filter' | 'context', object> {
   charts: Chart[]
   types: Record<Chart['type'], { about: string; params: Values; query: Values & { axis?: object } }>
   database: { database_name: string }
@@ -111,13 +111,9 @@ function chartOf(template: Template, chart: Chart, projects: readonly string[]):
     ...filled.params,
     datasource: '0__table',
     row_limit: ROW_LIMIT,
-    adhoc_filters: conditions.map(([subject, operator, comparator]) => ({
-      clause: 'WHERE',
-      expressionType: 'SIMPLE',
-      subject,
-      operator,
-      comparator,
-    })),
+    adhoc_filters: conditions.map(([subject, operator, comparator]) =>
+      fill(template.filter, { subject, operator, comparator }),
+    ),
     ...(chart.order && { order_by_cols: chart.order.map((pair) => JSON.stringify(pair)) }),
     ...(chart.shares && {
       column_config: Object.fromEntries(chart.shares.map((column) => [column, { d3NumberFormat: '.1%' }])),

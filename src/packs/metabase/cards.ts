@@ -15,6 +15,9 @@ export interface MetabaseTemplate {
   filters: Record<string, Filter>
   tag: object
   parameter: object
+  column: object
+  ratio: object
+  sum: object
   dashboard_parameter: { id: string; slug: string }
   values: object
   question: CardKind
@@ -109,22 +112,20 @@ export function modelCard(
   database: number,
 ): WantedCard {
   const { about, columns } = VIEWS[view]
-  const words = (column: string) => column.charAt(0).toUpperCase() + column.slice(1).replaceAll('_', ' ')
-  const make = ({ id, fields }: Table) => ({
+  const make = ({ id: table, fields }: Table) => ({
     card: {
       name,
       description: about,
-      ...fill(template.model, { database, table: id }),
+      ...fill(template.model, { database, table }),
       visualization_settings: percentages(sharesOf(view, fields)),
-      result_metadata: fields.map((field) => ({
-        name: field.name,
-        display_name: words(field.name),
-        description: columns[field.name] ?? null,
-        base_type: field.base_type,
-        semantic_type: isShare(view, field.name) ? 'type/Percentage' : (field.semantic_type ?? null),
-        id: field.id,
-        field_ref: ['field', field.id, null],
-      })),
+      result_metadata: fields.map((field) =>
+        fill(template.column, {
+          ...field,
+          label: field.name.charAt(0).toUpperCase() + field.name.slice(1).replaceAll('_', ' '),
+          about: columns[field.name] ?? null,
+          semantic_type: isShare(view, field.name) ? 'type/Percentage' : (field.semantic_type ?? null),
+        }),
+      ),
     },
   })
   return { name, view, make }
@@ -132,31 +133,28 @@ export function modelCard(
 
 /** Metrics of own brands, as ratios of sums by week, and the number of answers. */
 export function metricCards(template: MetabaseTemplate, database: number): WantedCard[] {
-  const metric = (name: string, view: BiView, about: string, shares: string[], columns: string[], queryOf: QueryOf) => {
-    const make = ({ id, fields }: Table) => {
-      const ids = ['date', ...columns].flatMap((column) => fields.find((field) => field.name === column)?.id ?? [])
-      if (ids.length <= columns.length) return undefined
-      const [date, ...others] = ids.map((field): FieldRef => ['field', field, null])
-      const breakout = [['field', date![1], { 'temporal-unit': 'week' }]]
-      const query = { 'source-table': id, ...queryOf(others), breakout }
-      const filled = fill(template.metric, { database, query })
-      return { card: { name, description: about, ...filled, visualization_settings: percentages(shares) } }
-    }
-    return { name, view, make }
+  const ratios = readRatios().map(({ label, about, view, share, ...ratio }) => ({
+    ...{ title: `${label} of own brands`, about, view, shares: share ? [ratio.name] : [] },
+    ...{ query: template.ratio, texts: { name: ratio.name, label } },
+    columns: { date: 'date', above: ratio.numerator, below: ratio.denominator, is_own: 'is_own' },
+  }))
+  const answers = {
+    ...{ title: 'Answers', about: VIEWS.answers_daily.about, view: 'answers_daily' as const, shares: [] },
+    ...{ query: template.sum, texts: {} },
+    columns: { date: 'date', answers: 'answers' },
   }
-  const ratios = readRatios().map(({ name, label, about, view, numerator, denominator, share }) => {
-    const columns = [numerator, denominator, 'is_own']
-    return metric(`${label} of own brands`, view, about, share ? [name] : [], columns, ([above, below, isOwn]) => ({
-      filter: ['=', isOwn, true],
-      aggregation: [['aggregation-options', ['/', ['sum', above], ['sum', below]], { name, 'display-name': label }]],
-    }))
+  return [...ratios, answers].map(({ title, view, ...metric }) => {
+    const make = ({ id: table, fields }: Table) => {
+      const idOf = (column: string) => fields.find(({ name }) => name === column)?.id
+      const ids = Object.entries(metric.columns).map(([role, column]) => [role, idOf(column)] as const)
+      if (ids.some(([, id]) => id === undefined)) return undefined
+      const query = fill(metric.query, { ...metric.texts, table, ...Object.fromEntries(ids) })
+      const settings = { description: metric.about, visualization_settings: percentages(metric.shares) }
+      return { card: { name: title, ...fill(template.metric, { database, query }), ...settings } }
+    }
+    return { name: title, view, make }
   })
-  const sum: QueryOf = ([field]) => ({ aggregation: [['sum', field]] })
-  return [...ratios, metric('Answers', 'answers_daily', VIEWS.answers_daily.about, [], ['answers'], sum)]
 }
-
-type FieldRef = ['field', number, null]
-type QueryOf = (fields: FieldRef[]) => object
 
 function sharesOf(view: BiView, fields: Table['fields']): string[] {
   return fields.map(({ name }) => name).filter((name) => isShare(view, name))
