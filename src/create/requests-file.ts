@@ -49,14 +49,14 @@ export function readRequests(file: string, kind: CreationKind): CreationRequest[
   const records = json ? jsonRecords(text, file) : csvRecords(text, file)
   if (records.length === 0) throw new UsageError(`--from: ${file} has no lines`)
   const requests = records.map((record) => requestFrom(kind, record))
-  const problems = requests.flatMap(({ line, ...request }) =>
-    request.problems.map((problem) => `line ${line}: ${problem}`),
+  const problems = requests.flatMap((request) =>
+    request.problems.map((problem) => `line ${request.wish.line}: ${problem}`),
   )
   if (problems.length > 0) {
     const more = problems.length > MOST_SHOWN ? [`… and ${problems.length - MOST_SHOWN} more`] : []
     throw new UsageError([`${file}: nothing was sent`, ...problems.slice(0, MOST_SHOWN), ...more].join('\n'))
   }
-  return requests.map(({ problems: _, ...wish }) => wish)
+  return requests.map(({ wish }) => wish)
 }
 
 /** What the service would refuse, by its documented limits. */
@@ -126,7 +126,7 @@ function jsonRecords(text: string, file: string): Line[] {
     })
 }
 
-function requestFrom(kind: CreationKind, { line, fields }: Line): CreationRequest & { problems: string[] } {
+function requestFrom(kind: CreationKind, { line, fields }: Line): { wish: CreationRequest; problems: string[] } {
   const wish: CreationRequest = { line, kind }
   const problems: string[] = []
   for (const [name, value] of Object.entries(fields)) {
@@ -138,7 +138,7 @@ function requestFrom(kind: CreationKind, { line, fields }: Line): CreationReques
     else if (typeof value !== 'string') problems.push(`${name}: must be a text`)
     else Object.assign(wish, { [field]: field === 'country' ? countryCode(value) : value })
   }
-  return { ...wish, problems: problems.length > 0 ? problems : problemsOf(wish) }
+  return { wish, problems: problems.length > 0 ? problems : problemsOf(wish) }
 }
 
 /** Tags are separated by a bar or a space in CSV, and a list in JSON. */
