@@ -28,26 +28,15 @@ export const PATH_OF: Record<Dimension, string> = {
   chat_id: 'chat.id',
 }
 
-/** What each dimension means, for comments. */
-export const DIMENSION_NOTES: Record<Exclude<Dimension, 'date'>, string> = {
-  prompt_id: 'The prompt that was asked.',
-  model_id: 'The name of the model that answered.',
-  model_channel_id: 'The channel through which the model was asked.',
-  tag_id: 'A tag of the prompt. A prompt carries several, so rows by tag overlap: never total them.',
-  topic_id: 'The topic of the prompt; null if it has none.',
-  country_code: 'The country from which the prompt was asked, two letters.',
-  chat_id: 'The single answer.',
-}
-
 const TEXT = (name: string): Column => ({ name, type: 'text' })
 
 /** A report's other dimensions, besides the date, in the order of its table's columns. */
-export function otherDimensions(report: ReportConfig): Dimension[] {
-  return report.dimensions.filter((dimension) => dimension !== 'date')
+export function otherDimensions({ dimensions }: Pick<ReportConfig, 'dimensions'>): Exclude<Dimension, 'date'>[] {
+  return dimensions.filter((dimension) => dimension !== 'date')
 }
 
 export function brandReport(report: ReportConfig): DayStream {
-  const others = otherDimensions(report)
+  const others: Dimension[] = otherDimensions(report)
   const readers = others.map((dimension) => VALUE_OF[dimension])
   const columns: Column[] = [
     { name: 'date', type: 'date' },

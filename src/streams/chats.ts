@@ -1,5 +1,5 @@
 import { type ChatItem, chatItem } from '../source/items.ts'
-import type { StreamDefinition } from './defined-stream.ts'
+import { fields, type StreamDefinition } from './defined-stream.ts'
 import { defineDayStream } from './stream.ts'
 
 const COLUMNS = ['chat_id', 'prompt_id', 'model_id', 'model_channel_id'] as const
@@ -42,28 +42,13 @@ export const chats = defineDayStream<ChatItem>({
 export const CHAT_CONTENTS: StreamDefinition = {
   name: 'chat_contents',
   table: 'chat_contents',
-  about: 'What single answers say, retrieve and cite, of the chats that chat_contents in the configuration asks for.',
   path: 'chats/{id}/content',
   method: 'GET',
   by: 'list',
   key: ['chat_id'],
   columns: [
-    { name: 'chat_id', path: 'id', type: 'text', about: 'The chat, see chats.' },
-    { name: 'messages', path: 'messages', type: 'json', about: 'A list of objects with role and content.' },
-    {
-      name: 'sources',
-      path: 'sources',
-      type: 'json',
-      about:
-        'What the answer retrieves: a list of objects with url, urlNormalized, domain, citationCount and citationPosition.',
-    },
-    {
-      name: 'brands_mentioned',
-      path: 'brands_mentioned',
-      type: 'json',
-      about: 'The brands that the answer names: a list of objects with id, name and position.',
-    },
-    { name: 'queries', path: 'queries', type: 'json', about: 'What the model searched for: a list of texts.' },
+    { name: 'chat_id', path: 'id', type: 'text' },
+    ...fields('json', ['messages', 'sources', 'brands_mentioned', 'queries']),
   ],
   // The table of chats has these.
   alsoKnown: ['prompt', 'model', 'model_channel'],

@@ -24,8 +24,6 @@ export interface DefinedColumn {
   /** Where an item has it, as in `brand.id`. */
   path: string
   type: 'text' | 'number' | 'boolean' | 'json' | 'date'
-  /** What it means: the comment of the column. */
-  about: string
   /** How many characters a text may have, if that differs from ids and names. */
   longest?: number
 }
@@ -33,8 +31,6 @@ export interface DefinedColumn {
 export interface StreamDefinition {
   name: string
   table: string
-  /** What it holds: the comment of the table. */
-  about: string
   path: string
   method: 'GET' | 'POST'
   by: 'list' | 'day'
@@ -55,6 +51,11 @@ export interface StreamDefinition {
   alsoKnown?: readonly string[]
   /** The field in which an item names its project, if the list is one of all projects and is asked for without an id. */
   projectField?: string
+}
+
+/** Columns that have the names of their fields. */
+export function fields(type: DefinedColumn['type'], names: readonly string[]): DefinedColumn[] {
+  return names.map((name) => ({ name, path: name, type }))
 }
 
 const TYPES: Record<DefinedColumn['type'], ColumnType> = {

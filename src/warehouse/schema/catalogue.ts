@@ -1,16 +1,12 @@
 import { readFileSync } from 'node:fs'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { packageFile } from '../../core/package-files.ts'
-import { type BiView, type Dimension, EXTRA_STREAMS, type ExtraStream, type Metric } from '../../core/vocabulary.ts'
-import { DIMENSION_NOTES, otherDimensions } from '../../streams/brand-report.ts'
-import { CHAT_CONTENTS } from '../../streams/chats.ts'
-import type { StreamDefinition } from '../../streams/defined-stream.ts'
-import { extraList } from '../../streams/extra-lists.ts'
-import { customDefinition, sourceReport } from '../../streams/source-report.ts'
+import type { BiView, Dimension, ReportSubject } from '../../core/vocabulary.ts'
+import { otherDimensions } from '../../streams/brand-report.ts'
 
 /*
  * What every table, view and column means: the one source of the comments in the database and of docs/reference/tables.md. The texts are in
- * sql/comments.json, apart from those of streams that are data, which are in their definitions.
+ * sql/comments.json, apart from those of custom streams.
  */
 
 /** What a table or view and its columns mean. */
@@ -20,7 +16,7 @@ export interface TableNote {
 }
 
 interface Entry {
-  about?: string
+  about: string
   /** A table whose columns it has, too. */
   like?: string
   /** Null for a text that several tables share. */
@@ -80,7 +76,9 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
   questions: string[]
   shared: Record<string, string>
   tables: Entries
-  metrics: Record<Metric, string>
+  /** What a report is about comes first among its columns, then its metrics. */
+  reports: Record<ReportSubject, TableNote>
+  dimensions: Record<Exclude<Dimension, 'date'>, string>
   ops_tables: Entries
   ops_views: Entries
   view_columns: Record<string, string>
@@ -102,46 +100,40 @@ export const OPS_TABLES: Record<string, TableNote> = notesOf(COMMENTS.ops_tables
 export const SUM_VIEWS: Record<string, TableNote> = notesOf(COMMENTS.ops_views)
 
 function notesOf(entries: Entries): Record<string, TableNote> {
-  const columnsOf = (entry: Entry) =>
-    Object.fromEntries(Object.entries(entry.columns).map(([name, text]) => [name, text ?? shared[name]!]))
+  const columnsOf = (entry: Entry | undefined) =>
+    Object.entries(entry?.columns ?? {}).map(([name, text]) => [name, text ?? shared[name]!])
   return Object.fromEntries(
     Object.entries(entries).map(([name, entry]) => {
-      if (entry.about === undefined) return [name, definedNote(definitionOf(name), columnsOf(entry))]
-      const like = entry.like === undefined ? {} : columnsOf(COMMENTS.ops_tables[entry.like]!)
-      return [name, { about: entry.about, columns: { ...like, ...columnsOf(entry) } }]
+      const like = columnsOf(COMMENTS.ops_tables[entry.like ?? ''])
+      return [name, { about: entry.about, columns: Object.fromEntries([...like, ...columnsOf(entry)]) }]
     }),
   )
 }
 
-function definitionOf(table: string): StreamDefinition {
-  return EXTRA_STREAMS.includes(table as ExtraStream) ? extraList(table as ExtraStream) : CHAT_CONTENTS
+function sharedNotes(...names: string[]): Record<string, string> {
+  return Object.fromEntries(names.map((name) => [name, shared[name]!]))
 }
 
-/** What the definition of a stream says of its table. */
-function definedNote({ about, columns }: StreamDefinition, more: Record<string, string>): TableNote {
-  const own = Object.fromEntries(columns.map((column) => [column.name, column.about]))
-  return { about, columns: { project_id: shared.project_id!, ...own, ...more } }
-}
-
-export function customNote(custom: Config['custom_streams'][number]): TableNote {
-  const names = custom.by === 'day' ? ['changed_at'] : ['first_seen_at', 'removed_at']
-  return definedNote(customDefinition(custom), Object.fromEntries(names.map((name) => [name, shared[name]!])))
-}
-
-export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'filters' | 'name' | 'of'>): TableNote {
-  const { of = 'brands' } = report
-  const changed = { changed_at: shared.changed_at! }
-  if (of !== 'brands') return definedNote(sourceReport(report as ReportConfig, of), changed)
-  const others = otherDimensions(report as ReportConfig)
+export function customNote({ about, method, path, by, columns }: Config['custom_streams'][number]): TableNote {
+  const own = columns.map((column) => [column.name, column.about ?? `The field ${column.path}.`])
+  const more = by === 'day' ? ['changed_at'] : ['first_seen_at', 'removed_at']
   return {
-    about: `How each brand appears in answers, by ${['date', ...others].join(', ')}. Ratios: divide sums, never average them.`,
+    about: about ?? `Rows of ${method} /${path}, as custom_streams defines them.`,
+    columns: { ...sharedNotes('project_id'), ...Object.fromEntries(own), ...sharedNotes(...more) },
+  }
+}
+
+export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'of'>): TableNote {
+  const others = otherDimensions(report)
+  const { about, columns } = COMMENTS.reports[report.of ?? 'brands']
+  const [subject, ...metrics] = Object.entries(columns)
+  return {
+    about: `${about}, by ${['date', ...others].join(', ')}. Ratios: divide sums, never average them.`,
     columns: {
-      project_id: shared.project_id!,
+      ...sharedNotes('project_id'),
       date: 'The day, UTC.',
-      brand_id: 'The brand, see brands.',
-      ...Object.fromEntries(others.map((name) => [name, DIMENSION_NOTES[name as Exclude<Dimension, 'date'>]])),
-      ...COMMENTS.metrics,
-      ...changed,
+      ...Object.fromEntries([subject!, ...others.map((name) => [name, COMMENTS.dimensions[name]]), ...metrics]),
+      ...sharedNotes('changed_at'),
     },
   }
 }
