@@ -1,6 +1,9 @@
+import { codeOf } from '../../core/errors.ts'
+import { quote } from '../../core/identifier.ts'
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
-import { verifyRestriction } from './restrict-reader.ts'
+import type { Restriction } from './restrict-reader.ts'
+import { fillIn, readSql } from './views.ts'
 
 export interface ReaderVerdict {
   /** How many tables and views there are to read. */
@@ -22,13 +25,14 @@ interface Verified {
 
 interface Found {
   name: string
-  via: string | null
 }
 
-const WRITES = 'insert, update, delete, truncate, trigger'
-const ANYTHING = `select, ${WRITES}`
-const RELATIONS = "relkind in ('r', 'p', 'v', 'm', 'f')"
-const SET_OPTION = 160_000
+/** Something that the role has or can take on, and through whom: PUBLIC, another role, or null for the role itself. */
+interface Held extends Found {
+  schema: string
+  right: 'create' | 'usage' | 'table'
+  via: string | null
+}
 
 /**
  * Asks the database what a reader's role may do, by its own grants, by those of PUBLIC and by those of every role that it
@@ -42,24 +46,16 @@ export async function verifyReader(
   const { pool, schema } = warehouse
   const ask = async <T extends object>(sql: string, ...values: unknown[]) =>
     (await pool.query<T>(sql, [role, ...values])).rows
-  const [basics] = await ask<{
-    connect: boolean
-    usage: boolean
-    relations: number
-    version: number
-    closed: string[]
-  }>(
+  const [basics] = await ask<{ connect: boolean; usage: boolean; relations: number; closed: string[] }>(
     `select has_database_privilege($1, current_database(), 'connect') as connect, has_schema_privilege($1, $2, 'usage') as usage,
        (select count(*)::int from pg_class where relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS}
           and (relname <> all($4) or has_table_privilege($1, oid, 'select'))) as relations,
-       current_setting('server_version_num')::int as version,
        array(select nspname::text from pg_namespace where nspname = any($3) order by 1) as closed`,
     schema,
     closedSchemas,
     unused,
   )
   const { connect, usage, relations, closed } = basics!
-  const roles = rolesOf(basics!.version)
   const problems = [
     ...(connect ? [] : [`${role} may not connect to this database: grant connect on it`]),
     ...(usage ? [] : [`${role} may not use the schema ${schema}`]),
@@ -76,55 +72,54 @@ export async function verifyReader(
         `tables that ${list(owners)} makes in ${schema} later will not be readable: run the command as that role`,
       )
   }
-  const writable = await ask<Found>(reached(roles, WRITES), schema)
-  if (writable.length > 0) problems.push(`${role} can write to ${list(writable)}${through(writable)}`)
-  const makes = await ask<Found>(usable(roles, 'create'), [schema, ...closed])
-  if (makes.length > 0) problems.push(`${role} can make tables in ${list(makes)}${through(makes)}`)
-  const open = await ask<Found>(usable(roles, 'usage'), closed)
-  for (const found of open) {
-    const seen = await ask<Found>(reached(roles, ANYTHING), found.name)
-    const what = seen.length === 0 ? `can look into ${found.name}` : `can read or write ${list(seen)}`
-    problems.push(`${role} ${what}, which should be closed to it${through(seen.length === 0 ? [found] : seen)}`)
+  const held = await ask<Held>(HELD, schema, closed)
+  const complain = (what: string, found: readonly Held[], why = '') => {
+    if (found.length > 0) problems.push(`${role} ${what} ${list(found)}${why}${through(found)}`)
+  }
+  const tablesIn = (place: string) => held.filter((one) => one.schema === place && one.right === 'table')
+  complain('can write to', tablesIn(schema))
+  complain(
+    'can make tables in',
+    held.filter(({ right }) => right === 'create'),
+  )
+  for (const open of held.filter(({ right }) => right === 'usage')) {
+    const tables = tablesIn(open.name)
+    const what = tables.length === 0 ? 'can look into' : 'can read or write'
+    complain(what, tables.length === 0 ? [open] : tables, ', which should be closed to it')
   }
   return { relations, closed, ...restricted, problems }
 }
 
-/** Whose rights the role has at once, or can take on: itself, and those that it is a member of. */
-function rolesOf(version: number): string {
-  const takesOn = version >= SET_OPTION ? 'set' : 'member'
-  return `(select oid, rolname from pg_roles where pg_has_role($1, oid, 'usage') or pg_has_role($1, oid, '${takesOn}'))`
+function through(found: readonly Held[]): string {
+  const ways = [...new Set(found.flatMap(({ via }) => via ?? []))]
+  return ways.length === 0 ? '' : `, through ${listSome(ways)}`
 }
 
-/** Through whom the right comes: PUBLIC, another role, or null for the role itself. */
-function viaOf(everybody: string): string {
-  return `case when ${everybody} then 'PUBLIC' else min(r.rolname) filter (where r.rolname <> $1) end as via`
-}
+const RELATIONS = "relkind in ('r', 'p', 'v', 'm', 'f')"
 
-function reached(roles: string, privileges: string): string {
-  const may = (who: string) =>
-    `(has_table_privilege(${who}, c.oid, '${privileges}') or has_any_column_privilege(${who}, c.oid, '${columnwise(privileges)}'))`
-  return `select format('%s.%s', $2::text, c.relname) as name, ${viaOf(may("'public'"))}
-    from pg_class c join ${roles} r on ${may('r.oid')}
-    where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} group by c.oid, c.relname order by 1`
-}
-
-/** Of these, single columns can be granted. */
-function columnwise(privileges: string): string {
-  return privileges
-    .split(', ')
-    .filter((name) => ['select', 'insert', 'update'].includes(name))
-    .join(', ')
-}
-
-function usable(roles: string, privilege: 'usage' | 'create'): string {
-  const may = (who: string) => `has_schema_privilege(${who}, n.oid, '${privilege}')`
-  return `select n.nspname::text as name, ${viaOf(may("'public'"))}
-    from pg_namespace n join ${roles} r on ${may('r.oid')} where n.nspname = any($2) group by n.oid, n.nspname order by 1`
-}
+/** What the role may write in the schema $2, and whatever it may do in the schemas $3: at once, or by taking on another role. */
+const HELD = `
+  with reached as (
+    select oid, rolname::text as name from pg_roles where pg_has_role($1, oid, 'usage')
+      or pg_has_role($1, oid, case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end)
+    union all select 0, 'PUBLIC'
+  ), held as (
+    select n.nspname as schema, n.nspname::text as name, privilege as right, r.oid as role, r.name as role_name
+    from pg_namespace n cross join unnest('{create,usage}'::text[]) privilege cross join reached r
+    where (n.nspname = any($3) or n.nspname = $2 and privilege = 'create') and has_schema_privilege(r.oid, n.oid, privilege)
+    union all
+    select n.nspname, format('%s.%s', n.nspname, c.relname), 'table', r.oid, r.name
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace cross join reached r
+    where (n.nspname = $2 or n.nspname = any($3)) and ${RELATIONS} and (
+      has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate, trigger') or has_any_column_privilege(r.oid, c.oid, 'insert, update')
+      or n.nspname <> $2 and (has_table_privilege(r.oid, c.oid, 'select') or has_any_column_privilege(r.oid, c.oid, 'select')))
+  )
+  select schema::text, name, "right", case when bool_or(role = 0) then 'PUBLIC' else min(role_name) filter (where role_name <> $1) end as via
+  from held group by 1, 2, 3 order by 2`
 
 /** A view is read with the rights of its owner, or of who asks if it says so: what it reads must be open to that one. */
 const UNREADABLE = `
-  select c.relname::text as name, null as via from pg_class c
+  select c.relname::text as name from pg_class c
   where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} and c.relname <> all($3) and (
     not has_table_privilege($1, c.oid, 'select') or exists (
       select from pg_rewrite w
@@ -137,7 +132,7 @@ const UNREADABLE = `
 
 /** Roles that own tables of the schema, or run this command, without default privileges for later tables. */
 const OWNERS_WITHOUT_DEFAULTS = `
-  select o.rolname::text as name, null as via from pg_roles o
+  select o.rolname::text as name from pg_roles o
   where (o.rolname = current_user or exists (
       select from pg_class c where c.relowner = o.oid and c.relnamespace = to_regnamespace(quote_ident($2)) and c.relkind in ('r', 'p')))
     and not exists (
@@ -146,7 +141,65 @@ const OWNERS_WITHOUT_DEFAULTS = `
         and a.privilege_type = 'SELECT' and case when a.grantee = 0 then true else pg_has_role($1, a.grantee, 'usage') end)
   order by 1`
 
-function through(found: readonly Found[]): string {
-  const ways = [...new Set(found.flatMap(({ via }) => via ?? []))]
-  return ways.length === 0 ? '' : `, through ${listSome(ways)}`
+/** Asks the database whether a role sees only its projects. `wasAsked` is false if it could not be asked as that role. */
+async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction, unused: readonly string[]) {
+  const { pool, schema } = warehouse
+  const { rows: used } = await pool.query<{ name: string; hasPolicies: boolean; isReadable: boolean }>(
+    fillIn(
+      `select * from (select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege($1, oid, 'select') as "isReadable"
+         from (${readSql('views/parts/restricted_relations')}) r where not is_ops) r where "isReadable" or relname <> all($2)`,
+      warehouse,
+    ),
+    [role, unused],
+  )
+  const { rows: others } = await pool.query<{ problem: string }>(
+    `select $2 || format(' can read %I.%I, which is not restricted to its projects', n.nspname, c.relname) as problem
+     from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = $1 and ${RELATIONS} and has_table_privilege($2, c.oid, 'select') and format('%I.%I', n.nspname, c.relname) <> all($3)
+     union all
+     select format('%s can take on the role %s, which is not restricted: revoke that membership', $2::text, r.rolname)
+     from pg_roles r where r.rolname <> $2 and pg_has_role($2, r.oid, 'member')
+       and has_table_privilege(r.oid, to_regclass(quote_ident($1) || '.projects'), 'select') order by 1`,
+    [schema, role, used.map(({ name }) => name)],
+  )
+  const tables = used.filter(({ hasPolicies }) => hasPolicies).map(({ name }) => name)
+  const seen = await askAs(warehouse, { role, projects }, tables)
+  const problems = [
+    ...used.filter(({ isReadable }) => !isReadable).map(({ name }) => `${role} cannot read ${name}`),
+    ...others.map(({ problem }) => problem),
+    ...(seen ?? []).map((name) => `${role} sees rows of other projects in ${name}`),
+  ]
+  return { relations: used.length, problems, wasAsked: seen !== undefined }
+}
+
+/** The tables in which the role sees other projects; undefined if we may not take on the role. */
+async function askAs(
+  { pool }: Warehouse,
+  { role, projects }: Restriction,
+  tables: readonly string[],
+): Promise<string[] | undefined> {
+  const client = await pool.connect()
+  try {
+    await client.query('begin; savepoint direct')
+    await client.query(`set local role ${quote(role)}`).catch(async () => {
+      // A role that may give the membership to itself does so until the end of this transaction.
+      await client.query('rollback to savepoint direct')
+      const { rows } = await client.query<{ options: string }>(
+        `select case when current_setting('server_version_num')::int < 160000 then '' else 'with inherit false, set true' end as options`,
+      )
+      await client.query(`grant ${quote(role)} to current_user ${rows[0]!.options}; set local role ${quote(role)}`)
+    })
+    const open: string[] = []
+    for (const name of tables) {
+      const found = await client.query(`select from ${name} where project_id <> all($1) limit 1`, [projects])
+      if (found.rowCount !== 0) open.push(name)
+    }
+    return open
+  } catch (error) {
+    if (codeOf(error) !== '42501') throw error
+    return undefined
+  } finally {
+    await client.query('rollback')
+    client.release()
+  }
 }
