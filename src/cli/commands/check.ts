@@ -23,7 +23,7 @@ import type { Stream } from '../../streams/stream.ts'
 import { saysNotOffered } from '../../sync/run/execute.ts'
 import type { SyncedProject } from '../../sync/run/run.ts'
 import { tableName, type Warehouse } from '../../warehouse/connect.ts'
-import { ownBrandNotes, readOwnBrands, unknownLabels } from '../../warehouse/load/own-brands.ts'
+import { labelNotes } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, findNamesakes, inspectWarehouse } from '../../warehouse/schema/repair.ts'
 import { listRestrictions, type Restriction } from '../../warehouse/schema/restrict-reader.ts'
@@ -113,8 +113,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     if (await isMigrated(warehouse).catch(() => false)) await judge('tables', () => tables(warehouse, config, notes))
     const isWhole = verdicts.at(-1)!.ok && notes.length === 0
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
-      const own = await readOwnBrands(warehouse, ids, config.labels)
-      notes.push(...ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels)))
+      notes.push(...(await labelNotes(warehouse, ids, config.labels)))
       for (const { projectId, stream, evidence } of await listNotAdditive(warehouse))
         notes.push(
           `${stream} of ${projectId} does not add up to the totals of the service, so its pages are proven instead (${evidence[0]})`,

@@ -15,13 +15,7 @@ import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
 import { isCompared } from '../../streams/stream.ts'
 import { forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
-import {
-  applyLabels,
-  applyOwnBrands,
-  ownBrandNotes,
-  readOwnBrands,
-  unknownLabels,
-} from '../../warehouse/load/own-brands.ts'
+import { applyLabels, applyOwnBrands, labelNotes } from '../../warehouse/load/own-brands.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { analyzeChanged, refreshSummaries } from '../../warehouse/schema/summaries.ts'
@@ -241,10 +235,7 @@ async function closingNotes(
 /** Own brands by labels or by the profile, and what to say of them. */
 async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
   const hasChanged = await applyOwnBrands(warehouse, ids, config.labels)
-  const { derived, without } = await readOwnBrands(warehouse, ids, config.labels)
-  // Said when it is decided, not again by every run.
-  const own = { derived: hasChanged ? derived : [], without }
-  return ownBrandNotes(own, await unknownLabels(warehouse, ids, config.labels))
+  return labelNotes(warehouse, ids, config.labels, hasChanged)
 }
 
 /** Computes what views read beside the rows. A run that read everything is complete without this: views are only slower. */

@@ -84,21 +84,23 @@ export async function readEntities(
   projectIds: readonly string[],
   memory: EntityMemory,
 ): Promise<void> {
-  const list = (kind: string, table: string, name: string) =>
-    `select project_id, '${kind}' as kind, ${kind}_id as id, ${name} as name from ${tableName(warehouse, table)}
-     where project_id = any($1)`
-  // The names of topics and tags are not what rows name.
-  const query = [
-    list('brand', 'brands', 'name'),
-    list('topic', 'topics', 'null'),
-    list('tag', 'tags', 'null'),
-    list('model', 'models', 'null'),
-  ].join(' union all ')
   const { rows } = await warehouse.pool.query<{ project_id: string; kind: string; id: string; name: string | null }>(
-    `${query} limit $2`,
+    // The names of topics and tags are not what rows name.
+    `select project_id, kind, id, case kind when 'brand' then name end as name from (${entitiesSql(warehouse)}) e
+     where project_id = any($1) limit $2`,
     [projectIds, MOST_REMEMBERED],
   )
   for (const { project_id, kind, id, name } of rows) memory.set(entityKey(project_id, kind, id), name)
+}
+
+/** A query of everything that rows name. */
+export function entitiesSql(warehouse: Warehouse): string {
+  return ['brand', 'topic', 'tag', 'model']
+    .map((kind) => {
+      const name = kind === 'model' ? 'null' : 'name'
+      return `select project_id, '${kind}' as kind, ${kind}_id as id, ${name} as name from ${tableName(warehouse, `${kind}s`)}`
+    })
+    .join(' union all ')
 }
 
 function entityKey(projectId: string, kind: string, id: string): string {

@@ -1,15 +1,11 @@
 import type { Config } from '../../core/config/load.ts'
 import { tableName, type Warehouse } from '../connect.ts'
+import { entitiesSql } from './entities.ts'
 
 /* Which brands are the company's own. Labels decide; if they name none, the service does, if it lists brands; else the
  * brand that is called like the project's profile is its own. */
 
-export interface OwnBrands {
-  /** Own brands that no label names: they are called like the profile of their project. */
-  derived: { project_id: string; brand_id: string; name: string }[]
-  /** Projects that have brands, none of which is own. */
-  without: string[]
-}
+const LABELLED = ['brand', 'topic', 'tag'] as const
 
 /** Brings `brands.is_own` in line, writing only rows that differ. True if something changed. */
 export async function applyOwnBrands(
@@ -35,89 +31,49 @@ export async function applyOwnBrands(
   return (rowCount ?? 0) > 0
 }
 
-/** What no label decides. */
-export async function readOwnBrands(
+/** What people should know of own brands and labels, a sentence each. `isNew`: which brands are own was decided just now. */
+export async function labelNotes(
   warehouse: Warehouse,
   projectIds: readonly string[],
   labels: Config['labels'],
-): Promise<OwnBrands> {
-  const brands = tableName(warehouse, 'brands')
-  const { rows } = await warehouse.pool.query<{
-    project_id: string
-    brand_id: string | null
-    name: string | null
-    is_listed: boolean
-  }>(
-    `select p.project_id, b.brand_id, b.name, coalesce(b.listed_at is not null, false) as is_listed
-     from unnest($1::text[]) p(project_id) left join ${brands} b on b.project_id = p.project_id and b.is_own
-     where exists (select from ${brands} any_brand where any_brand.project_id = p.project_id)
-     order by 1, 2`,
-    [projectIds],
-  )
-  return {
-    derived: rows.flatMap(({ project_id, brand_id, name, is_listed }) =>
-      brand_id === null ||
-      is_listed ||
-      (Object.hasOwn(labels.brands, brand_id) && labels.brands[brand_id]?.own === true)
-        ? []
-        : [{ project_id, brand_id, name: name ?? brand_id }],
-    ),
-    without: rows.flatMap(({ project_id, brand_id }) => (brand_id === null ? [project_id] : [])),
-  }
-}
-
-/** Labels of ids that no row has: most likely a slip of the pen. */
-export async function unknownLabels(
-  warehouse: Warehouse,
-  projectIds: readonly string[],
-  labels: Config['labels'],
+  isNew = true,
 ): Promise<string[]> {
-  const kinds = [
-    ['brands', 'brand_id', Object.keys(labels.brands)],
-    ['topics', 'topic_id', Object.keys(labels.topics)],
-    ['tags', 'tag_id', Object.keys(labels.tags)],
-  ] as const
-  const unknown: string[] = []
-  for (const [table, column, ids] of kinds) {
-    if (ids.length === 0) continue
-    const { rows } = await warehouse.pool.query<{ id: string }>(
-      `select id from unnest($2::text[]) label(id)
-       where not exists (select from ${tableName(warehouse, table)} where project_id = any($1) and ${column} = label.id collate "C")`,
-      [projectIds, ids],
-    )
-    unknown.push(...rows.map(({ id }) => `labels.${table}.${id}`))
-  }
-  return unknown
-}
-
-/** What people should know of them, a sentence each. */
-export function ownBrandNotes({ derived, without }: OwnBrands, unknown: readonly string[]): string[] {
-  return [
-    ...derived.map(
-      ({ project_id, name }) =>
-        `own brand of ${project_id}: ${name}, because its profile has the same name; labels.brands overrides it`,
-    ),
-    ...without.map(
-      (id) =>
-        `no brand of ${id} is own, so views that compare with rivals are empty: set own: true under labels.brands`,
-    ),
-    ...unknown.map((label) => `${label}: no row has this id; check the spelling`),
-  ]
+  const brands = tableName(warehouse, 'brands')
+  const own = Object.entries(labels.brands).flatMap(([id, label]) => (label.own ? [id] : []))
+  const labelled = LABELLED.flatMap((kind) => Object.keys(labels[`${kind}s`]).map((id) => ({ kind, id })))
+  const { rows } = await warehouse.pool.query<{ note: string }>(
+    `select note from (
+       select 1 as part, brand_id collate "C" as place, format('own brand of %s: %s, because its profile has the same name; labels.brands overrides it',
+         project_id, coalesce(name, brand_id)) as note
+       from ${brands} where project_id = any($1) and is_own and listed_at is null and brand_id <> all($2) and $3
+       union all
+       select 2, id, format('no brand of %s is own, so views that compare with rivals are empty: set own: true under labels.brands', id)
+       from unnest($1::text[]) id where (select bool_or(is_own) from ${brands} where project_id = id) = false
+       union all
+       -- Most likely a slip of the pen.
+       select 3, id, format('labels.%ss.%s: no row has this id; check the spelling', kind, id)
+       from unnest($4::text[], $5::text[]) label(kind, id) where not exists (
+         select from (${entitiesSql(warehouse)}) e where e.project_id = any($1) and e.kind = label.kind and e.id = label.id collate "C")
+     ) n order by part, place`,
+    [projectIds, own, isNew, labelled.map(({ kind }) => kind), labelled.map(({ id }) => id)],
+  )
+  return rows.map(({ note }) => note)
 }
 
 /** Brings names in line with the labels of the configuration. */
 export async function applyLabels(
   warehouse: Warehouse,
   projectIds: readonly string[],
-  { brands, topics, tags }: Config['labels'],
+  labels: Config['labels'],
 ): Promise<void> {
-  const names = Object.fromEntries(Object.entries(brands).map(([id, { name }]) => [id, name ?? null]))
-  for (const [kind, labels] of Object.entries({ brand: names, topic: topics, tag: tags })) {
-    if (Object.keys(labels).length === 0) continue
+  for (const kind of LABELLED) {
+    const named = Object.entries(labels[`${kind}s`])
+    if (named.length === 0) continue
+    const names = named.map(([, label]) => (typeof label === 'string' ? label : label.name))
     await warehouse.pool.query(
       `update ${tableName(warehouse, `${kind}s`)} t set name = l.name from unnest($2::text[], $3::text[]) l(id, name)
        where t.project_id = any($1) and t.${kind}_id = l.id and l.name is not null and t.name is distinct from l.name`,
-      [projectIds, Object.keys(labels), Object.values(labels)],
+      [projectIds, named.map(([id]) => id), names],
     )
   }
 }
