@@ -17,10 +17,8 @@ import {
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
-import { readPassword } from '../src/warehouse/embedded/cluster.ts'
-import { reasonIn } from '../src/warehouse/embedded/postmaster.ts'
-import { linkLibraries } from '../src/warehouse/embedded/programs.ts'
-import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
+import { linkLibraries, readPassword } from '../src/warehouse/embedded/cluster.ts'
+import { reasonIn, startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import {
   clusterTemplate,
   query,

@@ -17,8 +17,7 @@ import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
-import { hasCluster } from '../warehouse/embedded/cluster.ts'
-import { findPackage } from '../warehouse/embedded/programs.ts'
+import { findPackage, hasCluster } from '../warehouse/embedded/cluster.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
 /* Opens what a command works with, and closes it again. */

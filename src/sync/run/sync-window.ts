@@ -1,5 +1,5 @@
 import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
-import { BadPageError, codeOf, messageOf, TransientError } from '../../core/errors.ts'
+import { BadPageError, codeOf } from '../../core/errors.ts'
 import { type Dimension, streamKey } from '../../core/vocabulary.ts'
 import { controlEntry, controlOf, markDiffering, notAdditive } from '../../ledger/control-totals.ts'
 import {
@@ -22,7 +22,7 @@ import { type DayStream, isControl, type Row } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
 import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import { type Effect, effectOf, type WindowLoad } from '../../warehouse/load/window-effect.ts'
-import { ensureMonths, forgetLayouts } from '../../warehouse/schema/partitions.ts'
+import { ensureMonths } from '../../warehouse/schema/partitions.ts'
 import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
 import { inTransaction, runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
@@ -177,15 +177,14 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
     const isStored = !keepsRows && (answered.length === 0 || answered.some((day) => !effect.held?.days.has(day)))
     return { effect, difference, isStored, movedFrom: [...effect.movedFrom.keys()] }
   }
-  const loaded = await run.retry(async () => {
-    if (stream.key.includes('date')) await ensureMonths(warehouse, stream.table, sifted.rowsByDay.keys())
-    return loadAnswer(run, load, questions, write).catch((error: unknown) => {
+  const loadOnce = () => loadAnswer(run, load, questions, write)
+  const loaded = await run.retry(() =>
+    loadOnce().catch(async (error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
-      // The table was moved into months since it was last looked at.
-      forgetLayouts(warehouse)
-      throw new TransientError(messageOf(error), { cause: error })
-    })
-  })
+      await ensureMonths(warehouse, stream.table, sifted.rowsByDay.keys())
+      return loadOnce()
+    }),
+  )
   sifted.rows.release()
   return loaded
 }

@@ -1,12 +1,12 @@
-import { chmodSync, mkdirSync, realpathSync, statfsSync } from 'node:fs'
+import { randomInt } from 'node:crypto'
+import fs from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import type { Log } from '../../core/logger.ts'
 import { monotonic, sleep } from '../../core/waiting.ts'
-import { hasCluster, passwordFile, prepareCluster, ROLE, readPassword } from './cluster.ts'
-import { launch, type Running, readServer, stopServer } from './postmaster.ts'
-import { findPrograms } from './programs.ts'
+import { dataPath, hasCluster, isAlive, passwordFile, prepareCluster, readPassword, urlOf } from './cluster.ts'
 
 /*
  * A real Postgres in a folder of ours, shared by all commands that run at the same time. Each command holds a shared advisory
@@ -14,16 +14,9 @@ import { findPrograms } from './programs.ts'
  * server; then it stops the server, while newcomers wait for the lock. A killed command leaves the server to the next one.
  */
 
-export interface EmbeddedPostgres {
-  /** With the password: for connections, not for people. */
-  url: string
-  /** "started" or "already running", and how. */
-  how: string
-  /** Ends the use of the server; the last user stops it. */
-  release(): Promise<void>
-}
+export type EmbeddedPostgres = Awaited<ReturnType<typeof startEmbedded>>
 
-export interface EmbeddedOptions {
+interface EmbeddedOptions {
   /** The folder that contains the data folder, `.data` in a checkout. */
   folder: string
   /** Extra server settings. */
@@ -32,9 +25,11 @@ export interface EmbeddedOptions {
   log?: Log
 }
 
-interface Use extends Running {
-  session: Client
-  how: string
+/** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
+interface Running {
+  pid: number
+  port: number
+  isReady: boolean
 }
 
 /** The key of the advisory lock. Its database is "postgres"; rows are in another one. */
@@ -42,24 +37,30 @@ const LOCK = 715_200
 const JOINED = 'already running'
 const PATIENCE_MS = 60_000
 const QUERY_MS = 70_000
-const PAUSE_MS = 50
 const RESTART_MS = 3000
 const NEEDED_MB = 120
 const FULL = /no space left on device|disk quota exceeded/i
-/** Another command starts or stops the server, sessions of a killed server still end, or the port was taken meanwhile. */
-const PASSES =
-  /another command stopped|lock file "[^"]*" (already exists|is empty)|still in use|could not bind|could not create any TCP/
+const WORKING_FOLDER = '/proc/self/cwd'
+const hasProc = fs.existsSync(WORKING_FOLDER)
+// Recovery after a crash reads up to max_wal_size of log.
+const START_MS = 300_000
+const STOP_MS = 60_000
+const EMPTY_MS = 1000
+const POLL_MS = 20
+const LOG_BYTES = 5 * 1_048_576
+const PORT_TAKEN = /could not bind|could not create any TCP/
+/** Another command starts or stops the server, or sessions of a killed server still end. */
+const PASSES = /another command stopped|lock file "[^"]*" (already exists|is empty)|still in use/
 
 /** Uses the server until it is released. A server that ends meanwhile, by a crash for example, is started again. */
-export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
-  const { log } = options
-  const folder = makeFolder(options.folder)
+export async function startEmbedded({ folder: path, settings = {}, log }: EmbeddedOptions) {
+  const folder = makeFolder(path)
   const released = new AbortController()
-  let current: Use | undefined
+  let current: (Running & { session: Client }) | undefined
   let restarting: Promise<void> | undefined
   let releasing: Promise<void> | undefined
-  const begin = async (): Promise<Use> => {
-    const begun = await useServer(folder, options.settings ?? {})
+  const begin = async () => {
+    const begun = await useServer(folder, settings)
     current = begun
     begun.session.once('end', () => {
       current = undefined
@@ -96,7 +97,14 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedP
     }
   }
   const { how, port } = await begin()
-  return { url: urlOf(folder, port, ROLE), how, release: () => (releasing ??= release()) }
+  return {
+    /** With the password: for connections, not for people. */
+    url: urlOf(folder, port),
+    /** "started" or "already running", and how. */
+    how,
+    /** Ends the use of the server; the last user stops it. */
+    release: () => (releasing ??= release()),
+  }
 }
 
 /** Stops a server that a killed command left behind; false if none runs. A server that commands use is not stopped. */
@@ -117,23 +125,26 @@ export async function stopEmbedded(path: string): Promise<boolean> {
 
 function makeFolder(path: string): string {
   try {
-    mkdirSync(path, { recursive: true })
+    fs.mkdirSync(path, { recursive: true })
     // As root the server runs as another user, who must be able to enter; the data folder itself stays closed.
-    if (process.getuid?.() === 0) chmodSync(path, 0o755)
-    return realpathSync(path)
+    if (process.getuid?.() === 0) fs.chmodSync(path, 0o755)
+    return fs.realpathSync(path)
   } catch (cause) {
     throw new UsageError(`${path}: cannot be created (${messageOf(cause)}); set DATABASE_URL to use another Postgres`)
   }
 }
 
 /** Joins the server that runs in the folder, or starts one. */
-async function useServer(folder: string, settings: Record<string, string>): Promise<Use> {
+async function useServer(
+  folder: string,
+  settings: Record<string, string>,
+): Promise<Running & { session: Client; how: string }> {
   let how = JOINED
   let reason = 'another command starts or stops it'
-  for (const deadline = monotonic() + PATIENCE_MS; monotonic() < deadline; await delay(PAUSE_MS)) {
+  for (const deadline = monotonic() + PATIENCE_MS; monotonic() < deadline; await delay(POLL_MS)) {
     const server = readServer(folder)
     try {
-      if (server === undefined) how = await start(folder, settings)
+      if (server === undefined) how = await start(folder, settings, PORT_TAKEN.test(reason))
       else if (server.isReady) {
         const session = await connect(folder, server.port)
         // While another command stops the server this waits, and fails when the server is gone.
@@ -143,7 +154,8 @@ async function useServer(folder: string, settings: Record<string, string>): Prom
     } catch (error) {
       reason = messageOf(error)
       // A session that fails because the server is being stopped may succeed with the next server.
-      if (PASSES.test(reason) || (server !== undefined && !(error instanceof UsageError))) continue
+      if (PASSES.test(reason) || PORT_TAKEN.test(reason) || (server !== undefined && !(error instanceof UsageError)))
+        continue
       if (server !== undefined && how !== JOINED) await stopServer(folder, server.pid)
       throw error
     }
@@ -151,14 +163,12 @@ async function useServer(folder: string, settings: Record<string, string>): Prom
   throw new TransientError(`${folder}: the embedded Postgres cannot be used: ${reason}`)
 }
 
-async function start(folder: string, settings: Record<string, string>): Promise<string> {
+async function start(folder: string, settings: Record<string, string>, isPortTaken: boolean): Promise<string> {
   try {
-    const programs = findPrograms(folder)
-    await prepareCluster(programs, folder)
-    await launch(programs, folder, settings)
-    return `started ${programs.how}`
+    const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+    return await launch(folder, ['-p', String(choosePort(folder, isPortTaken)), ...options])
   } catch (error) {
-    const { bavail, blocks, bsize } = statfsSync(folder)
+    const { bavail, blocks, bsize } = fs.statfsSync(folder)
     const megabytes = (number: number) => Math.floor((number * bsize) / 1_048_576)
     // A full disk may also keep the reason out of the server's log.
     if (!FULL.test(messageOf(error)) && megabytes(bavail) > 0) throw error
@@ -167,10 +177,6 @@ async function start(folder: string, settings: Record<string, string>): Promise<
         `${NEEDED_MB} MB free there and run the command again; nothing has to be repaired`,
     )
   }
-}
-
-function urlOf(folder: string, port: number, database: string): string {
-  return `postgres://${ROLE}:${encodeURIComponent(readPassword(folder) ?? '')}@127.0.0.1:${port}/${database}`
 }
 
 async function connect(folder: string, port: number): Promise<Client> {
@@ -195,4 +201,99 @@ async function connect(folder: string, port: number): Promise<Client> {
 async function isLast(session: Client): Promise<boolean> {
   const { rows } = await session.query<{ is_last: boolean }>(`select pg_try_advisory_lock(${LOCK}) as is_last`)
   return rows[0]?.is_last ?? false
+}
+
+/** The server that runs in a folder, also one that is starting or stopping. */
+export function readServer(folder: string): Running | undefined {
+  const lines = readLock(folder)?.split('\n') ?? []
+  const pid = pidOf(lines[0])
+  if (!(pid > 0) || !runsIn(pid, dataPath(folder), lines[1])) return undefined
+  return { pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' }
+}
+
+const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
+/** Single-user mode writes a negative number. */
+const pidOf = (lock: string | undefined) => Math.abs(Number.parseInt(lock ?? '', 10))
+
+function readLock(folder: string): string | undefined {
+  try {
+    return fs.readFileSync(lockPath(folder), 'utf8')
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined
+    throw new UsageError(`${folder}: cannot be read (${messageOf(error)}); does it belong to another user?`)
+  }
+}
+
+/** False for a process that got the number of a dead server, and for the server of the folder that this one is a copy of. */
+function runsIn(pid: number, data: string, path: string | undefined): boolean {
+  if (!hasProc) return path === data && isAlive(pid)
+  try {
+    const [at, own] = [fs.statSync(`/proc/${pid}/cwd`), fs.statSync(data)]
+    return at.dev === own.dev && at.ino === own.ino
+  } catch {
+    return false
+  }
+}
+
+/** Postgres itself clears the lock of a dead process. The others that block every start are cleared here. */
+async function clearStaleLock(folder: string): Promise<void> {
+  // A full disk leaves an empty file. A server that starts fills it at once.
+  if (readLock(folder) === '') await delay(EMPTY_MS)
+  const lock = readLock(folder)
+  const isOfAnother = hasProc && isAlive(pidOf(lock)) && readServer(folder) === undefined
+  if (lock === '' || isOfAnother) fs.rmSync(lockPath(folder), { force: true })
+}
+
+/** Starts the server and waits until it accepts connections. It outlives this process; its last user stops it. */
+async function launch(folder: string, options: readonly string[]): Promise<string> {
+  const programs = await prepareCluster(folder)
+  await clearStaleLock(folder)
+  const data = dataPath(folder)
+  const path = join(folder, 'postgres.log')
+  if (fs.existsSync(path) && fs.statSync(path).size > LOG_BYTES) fs.renameSync(path, `${path}.1`)
+  const log = fs.openSync(path, 'a')
+  // Statements contain data.
+  fs.chmodSync(path, 0o600)
+  const start = fs.statSync(path).size
+  // Postgres writes pg_control by the path that it was given. A server whose folder was moved away must not write into a new
+  // cluster under the same path, so it gets its working folder where the system allows it.
+  const at = hasProc ? WORKING_FOLDER : data
+  const stdio = ['ignore' as const, log, log]
+  const child = programs.start(['postgres', '-D', at, ...options], { cwd: data, stdio })
+  fs.closeSync(log)
+  child.unref()
+  let problem: string | undefined
+  const reason = () => reasonIn(fs.readFileSync(path).subarray(start).toString(), child.pid!)
+  child.on('error', (error) => {
+    problem = error.message
+  })
+  child.on('exit', (code) => {
+    problem = code === 0 ? 'another command stopped it' : reason()
+  })
+  for (const deadline = monotonic() + START_MS; problem === undefined && monotonic() < deadline; await delay(POLL_MS)) {
+    const server = readServer(folder)
+    if (server?.pid === child.pid && server?.isReady) return `started ${programs.how}`
+  }
+  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${problem ?? reason()}`)
+}
+
+/** Why a server ended: its own fatal error, or the last lines of the log. Servers of other commands write to the log, too. */
+export function reasonIn(log: string, pid: number): string {
+  const own = log.split('\n').filter((line) => line.includes(`[${pid}]`))
+  const fatal = own.findIndex((line) => line.includes('FATAL'))
+  return fatal < 0 ? log.trim().slice(-1200) : own.slice(fatal).join('\n').slice(0, 1200)
+}
+
+/** Ends all sessions and the server, and waits until it is gone. A server that another command started meanwhile goes on. */
+async function stopServer(folder: string, pid: number): Promise<void> {
+  if (readServer(folder)?.pid === pid) process.kill(pid, 'SIGINT')
+  for (const deadline = monotonic() + STOP_MS; readServer(folder)?.pid === pid; await delay(POLL_MS))
+    if (monotonic() > deadline) throw new TransientError(`the embedded Postgres (process ${pid}) does not stop`)
+}
+
+/** The port of the last start, so that saved connections of BI tools keep working; another one if it was taken. */
+function choosePort(folder: string, isTaken: boolean): number {
+  const file = join(dataPath(folder), 'postmaster.opts')
+  const last = fs.existsSync(file) ? /"-p" "(\d+)"/.exec(fs.readFileSync(file, 'utf8'))?.[1] : undefined
+  return isTaken || last === undefined ? randomInt(20_000, 32_000) : Number(last)
 }

@@ -5,17 +5,9 @@ import { BI_VIEWS } from '../../core/vocabulary.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { slowQuery, type Warehouse } from '../connect.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
-import {
-  attachStatement,
-  forgetLayouts,
-  type Month,
-  monthBounds,
-  partOf,
-  partStatement,
-  readLayout,
-} from './partitions.ts'
+import { attachStatement, type Month, monthBounds, partOf, partStatement, readLayout } from './partitions.ts'
 import { applyRestrictions, dropPolicies } from './restrict-reader.ts'
-import { createStreamTable, isNewestFirst } from './stream-tables.ts'
+import { createStreamTable, isNewestFirst, readRelations } from './stream-tables.ts'
 
 /*
  * Moves a report table without partitions into monthly partitions. First the whole table becomes the default partition for everything that has
@@ -35,7 +27,7 @@ export interface MoveStep {
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
   const table = quote(warehouse.schema, report.name)
   const work = async (tx: Transaction) => {
-    const { client, schema, opsSchema } = tx
+    const { client } = tx
     await client.query(`lock table ${table} in access exclusive mode`)
     if ((await readLayout(tx, report.name)).layout !== 'plain') return
     await refuseDependents(tx, table, 'ours')
@@ -48,8 +40,8 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
       [table],
     )
     for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
-    await client.query(`alter table ${table} rename to ${quote(restName(report.name))}`)
-    await client.query(`alter table ${quote(schema, restName(report.name))} set schema ${quote(opsSchema)}`)
+    await client.query(`alter table ${table} rename to ${quote(`${report.name}_rest`)}`)
+    await client.query(`alter table ${quote(tx.schema, `${report.name}_rest`)} set schema ${quote(tx.opsSchema)}`)
     await createStreamTable(tx, reportStream(report), { partition: 'month', newestFirst })
     await client.query(`alter table ${table} attach partition ${rest(tx, report.name)} default`)
     await applyRestrictions(tx)
@@ -58,7 +50,6 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await tx.ops.updateTable('views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
   }
   await inTransaction(warehouse, work, undefined, LONG_WORK)
-  forgetLayouts(warehouse)
 }
 
 /** Moves month after month, oldest first, until none is left or it is asked to stop. True if all of them moved. */
@@ -93,7 +84,8 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
       await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
       await client.query(partStatement(warehouse, table, month))
       // By name: the old table may have its columns in another order.
-      const names = await columnsOf(tx, quote(warehouse.schema, table))
+      const columns = (await readRelations(tx, warehouse.schema)).get(table)!
+      const names = Array.from(columns, (name) => quote(name)).join(', ')
       const { rowCount } = await client.query(
         `insert into ${partOf(warehouse, table, month)} (${names}) select ${names} from ${rest(warehouse, table)} where ${within}`,
       )
@@ -115,26 +107,11 @@ async function endMove(warehouse: Warehouse, table: string): Promise<boolean> {
     await client.query(`drop table ${rest(warehouse, table)}`)
     return true
   }
-  const done = await inTransaction(warehouse, work, undefined, LONG_WORK)
-  forgetLayouts(warehouse)
-  return done
+  return inTransaction(warehouse, work, undefined, LONG_WORK)
 }
 
-function restName(table: string): string {
-  return `${table}_rest`
-}
-
-function rest(warehouse: Warehouse, table: string): string {
-  return quote(warehouse.opsSchema, restName(table))
-}
-
-async function columnsOf({ client }: Transaction, table: string): Promise<string> {
-  const { rows } = await client.query<{ names: string }>(
-    `select string_agg(quote_ident(attname), ', ' order by attnum) as names from pg_attribute
-     where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`,
-    [table],
-  )
-  return rows[0]!.names
+function rest({ opsSchema }: Warehouse, table: string): string {
+  return quote(opsSchema, `${table}_rest`)
 }
 
 /** Views and functions that go on reading the old table while its rows leave it. Ours are renewed in between. */

@@ -1,45 +1,29 @@
 import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { monotonic } from '../../core/waiting.ts'
 import type { Warehouse } from '../connect.ts'
-import { inTransaction, type Transaction } from '../transaction.ts'
+import { inTransaction } from '../transaction.ts'
 
 /* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 
 /** How a table is laid out: without partitions, in months, or on its way from the one to the other. */
-export type Layout = 'plain' | 'months' | 'moving'
+type Layout = 'plain' | 'months' | 'moving'
 
-/** The month of a day, as YYYY-MM. */
+/** A month as YYYY-MM. */
 export type Month = string
-
-const monthOf = (day: Day): Month => day.slice(0, 7)
-
-const FRESH_MS = 60_000
-// What is known of a database goes with its connections, and is asked again after a minute.
-const known = new WeakMap<Warehouse, Map<string, { at: number; layout: Layout; months: Set<Month> }>>()
 
 /** Makes the partitions that these days need and that are not there yet. A table without partitions needs none. */
 export async function ensureMonths(warehouse: Warehouse, table: string, days: Iterable<Day>): Promise<void> {
-  const tables = known.get(warehouse) ?? new Map<string, { at: number; layout: Layout; months: Set<Month> }>()
-  known.set(warehouse, tables)
-  let entry = tables.get(table)
-  if (entry === undefined || monotonic() - entry.at > FRESH_MS) {
-    entry = { at: monotonic(), ...(await readLayout(warehouse, table)) }
-    tables.set(table, entry)
+  for (const month of new Set(Array.from(days, (day) => day.slice(0, 7)))) {
+    await inTransaction(warehouse, async (tx) => {
+      // Another process may be making it.
+      await tx.client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${tx.schema}.${table}`])
+      const { layout, months } = await readLayout(tx, table)
+      // While rows are on their way into months, new ones go where the old ones are.
+      if (layout !== 'months' || months.has(month)) return
+      await tx.client.query(partStatement(tx, table, month))
+      await tx.client.query(attachStatement(tx, table, month))
+    })
   }
-  // While rows are on their way into months, new ones go where the old ones are.
-  if (entry.layout !== 'months') return
-  for (const day of days) {
-    const month = monthOf(day)
-    if (entry.months.has(month)) continue
-    await inTransaction(warehouse, (tx) => makeMonth(tx, table, month))
-    entry.months.add(month)
-  }
-}
-
-/** What was known of the layouts is looked up again. */
-export function forgetLayouts(warehouse: Warehouse): void {
-  known.delete(warehouse)
 }
 
 export async function readLayout(
@@ -57,21 +41,8 @@ export async function readLayout(
   return { layout: rows.some(({ bound }) => bound === 'DEFAULT') ? 'moving' : 'months', months: new Set(months) }
 }
 
-/** Makes the partition of a month, in a transaction; nothing if another process was faster. */
-async function makeMonth(tx: Transaction, table: string, month: Month): Promise<void> {
-  await tx.client.query('select pg_advisory_xact_lock(hashtextextended($1, 1))', [`${tx.schema}.${table}`])
-  const { layout, months } = await readLayout(tx, table)
-  if (layout !== 'months' || months.has(month)) return
-  await tx.client.query(partStatement(tx, table, month))
-  await tx.client.query(attachStatement(tx, table, month))
-}
-
-function partName(table: string, month: Month): string {
-  return `${table}_${month.replace('-', '_')}`
-}
-
 export function partOf(warehouse: Warehouse, table: string, month: Month): string {
-  return quote(warehouse.opsSchema, partName(table, month))
+  return quote(warehouse.opsSchema, `${table}_${month.replace('-', '_')}`)
 }
 
 /** An empty table like the others, with room on each page for updates in place. */
