@@ -3,8 +3,16 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
-import { OPS_TABLES, reportNote, SCHEMA_NOTES, SUM_VIEWS, TABLES } from '../dist/warehouse/schema/catalogue.js'
-import { QUESTIONS, VIEWS, viewsOf } from '../dist/warehouse/schema/comments.js'
+import {
+  OPS_TABLES,
+  QUESTIONS,
+  reportNote,
+  SCHEMA_NOTES,
+  SUM_VIEWS,
+  TABLES,
+  VIEWS,
+  viewsOf,
+} from '../dist/warehouse/schema/catalogue.js'
 import { readMigrations } from '../dist/warehouse/schema/migrations.js'
 
 function keep(path, make) {

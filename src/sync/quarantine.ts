@@ -155,7 +155,7 @@ async function load(
   const none = new Set<string>()
   const insertOnly = { mayDelete: false, acceptDeletes: true, heldBefore: none, proven: none }
   if (stream.by === 'list') {
-    await replaceList(tx, undefined, { projectId, stream, rows, children, ...insertOnly })
+    await replaceList(tx, { projectId, stream, rows, children, ...insertOnly })
     return []
   }
   const days = [...rowsByDay.keys()].sort()

@@ -1,6 +1,5 @@
 import type { BiView } from '../../core/vocabulary.ts'
-import { byChannel } from '../../warehouse/schema/catalogue.ts'
-import { VIEWS } from '../../warehouse/schema/comments.ts'
+import { byChannel, VIEWS } from '../../warehouse/schema/catalogue.ts'
 import { isShare } from '../relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate } from '../template.ts'
 import type { Card, Table } from './api.ts'

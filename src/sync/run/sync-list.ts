@@ -16,7 +16,7 @@ import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream, ListStream } from '../../streams/stream.ts'
 import { projectName } from '../../warehouse/load/entities.ts'
-import { type ListEffect, type ListSnapshot, listSnapshot, replaceList } from '../../warehouse/load/replace-list.ts'
+import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
 import { runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-pages.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
@@ -41,7 +41,7 @@ export async function syncList(
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read, changedControl: [] }
-  const questions: Statements<[PriorCoverage, PriorList, ListSnapshot]> = [
+  const questions: Statements<[PriorCoverage, PriorList]> = [
     // Nothing of the coverage is needed: a list that was superseded fails here.
     coverageUnlessSuperseded(
       warehouse,
@@ -50,11 +50,10 @@ export async function syncList(
       read.fencingToken,
     ),
     priorList(warehouse, projectStream),
-    listSnapshot(warehouse, { projectId: project.id, stream }, !config.disabled.includes('window-digest')),
   ]
   return run.retry(() =>
-    loadAnswer(run, list, questions, async (tx, [, prior, snapshot], identified) => {
-      const effect = await replaceList(tx, snapshot, {
+    loadAnswer(run, list, questions, async (tx, [, prior], identified) => {
+      const effect = await replaceList(tx, {
         ...{ projectId: project.id, stream, rows: sifted.rows, children: sifted.children },
         mayDelete: identified.undismissed === 0,
         acceptDeletes: run.acceptDeletes,

@@ -1,7 +1,6 @@
 import { type ChildProcess, execFileSync, type SpawnOptions, spawn, spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import fs from 'node:fs'
-import { rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { systemEnvironment } from '../../core/config/variables.ts'
 import { codeOf, UsageError } from '../../core/errors.ts'
@@ -127,6 +126,9 @@ shared_buffers = 256MB
 // The builtin provider gives the same UTF-8 database with any LANG, or none.
 const LOCALE = ['-E', 'UTF8', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-locale']
 
+// The initdb of a killed command may still write files. It fails once its folder is gone.
+const REMOVE = { recursive: true, force: true, maxRetries: 10, retryDelay: 50 }
+
 /** The password of our role in the format of libpq, so that PGPASSFILE=… is all that psql and JDBC need. */
 export const passwordFile = (folder: string) => join(folder, 'pgpass')
 export const hasCluster = (folder: string) => isThere(join(dataPath(folder), 'PG_VERSION'))
@@ -186,7 +188,7 @@ export async function prepareCluster(folder: string): Promise<Programs> {
 async function create(programs: Programs, folder: string): Promise<void> {
   for (const name of fs.readdirSync(folder)) {
     const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
-    if (pid !== undefined && !isAlive(Number(pid))) await removeFolder(join(folder, name))
+    if (pid !== undefined && !isAlive(Number(pid))) fs.rmSync(join(folder, name), REMOVE)
   }
   const draft = fs.mkdtempSync(join(folder, `postgres.new-${process.pid}-`))
   try {
@@ -203,13 +205,8 @@ async function create(programs: Programs, folder: string): Promise<void> {
     if (codeOf(error) !== 'ENOTEMPTY') throw error
     throw new UsageError(`${dataPath(folder)}: is not empty and no data folder of Postgres; move it away and try again`)
   } finally {
-    await removeFolder(draft)
+    fs.rmSync(draft, REMOVE)
   }
-}
-
-/** The initdb of a killed command may still write files here. It fails once its folder is gone. */
-function removeFolder(path: string): Promise<void> {
-  return rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 })
 }
 
 /** Runs statements as the superuser, without a server. It takes postmaster.pid, as a server does, and prints no statement. */

@@ -25,13 +25,6 @@ interface EmbeddedOptions {
   log?: Log
 }
 
-/** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
-interface Running {
-  pid: number
-  port: number
-  isReady: boolean
-}
-
 /** The key of the advisory lock. Its database is "postgres"; rows are in another one. */
 const LOCK = 715_200
 const JOINED = 'already running'
@@ -203,25 +196,30 @@ async function isLast(session: Client): Promise<boolean> {
   return rows[0]?.is_last ?? false
 }
 
-/** The server that runs in a folder, also one that is starting or stopping. */
-export function readServer(folder: string): Running | undefined {
-  const lines = readLock(folder)?.split('\n') ?? []
-  const pid = pidOf(lines[0])
-  if (!(pid > 0) || !runsIn(pid, dataPath(folder), lines[1])) return undefined
-  return { pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' }
-}
-
 const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
-/** Single-user mode writes a negative number. */
-const pidOf = (lock: string | undefined) => Math.abs(Number.parseInt(lock ?? '', 10))
 
-function readLock(folder: string): string | undefined {
+/** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
+function readLock(folder: string) {
+  let text: string
   try {
-    return fs.readFileSync(lockPath(folder), 'utf8')
+    text = fs.readFileSync(lockPath(folder), 'utf8')
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined
     throw new UsageError(`${folder}: cannot be read (${messageOf(error)}); does it belong to another user?`)
   }
+  const [first = '', path, , port, , , , state] = text.split('\n')
+  // Single-user mode writes a negative number.
+  const pid = Math.abs(Number.parseInt(first, 10))
+  const isRunning = pid > 0 && runsIn(pid, dataPath(folder), path)
+  return { pid, port: Number(port), isReady: state?.trim() === 'ready', isRunning, isEmpty: text === '' }
+}
+
+type Running = NonNullable<ReturnType<typeof readLock>>
+
+/** The server that runs in a folder, also one that is starting or stopping. */
+export function readServer(folder: string): Running | undefined {
+  const lock = readLock(folder)
+  return lock?.isRunning ? lock : undefined
 }
 
 /** False for a process that got the number of a dead server, and for the server of the folder that this one is a copy of. */
@@ -238,10 +236,10 @@ function runsIn(pid: number, data: string, path: string | undefined): boolean {
 /** Postgres itself clears the lock of a dead process. The others that block every start are cleared here. */
 async function clearStaleLock(folder: string): Promise<void> {
   // A full disk leaves an empty file. A server that starts fills it at once.
-  if (readLock(folder) === '') await delay(EMPTY_MS)
+  if (readLock(folder)?.isEmpty) await delay(EMPTY_MS)
   const lock = readLock(folder)
-  const isOfAnother = hasProc && isAlive(pidOf(lock)) && readServer(folder) === undefined
-  if (lock === '' || isOfAnother) fs.rmSync(lockPath(folder), { force: true })
+  const isOfAnother = hasProc && lock?.isRunning === false && isAlive(lock.pid)
+  if (lock?.isEmpty || isOfAnother) fs.rmSync(lockPath(folder), { force: true })
 }
 
 /** Starts the server and waits until it accepts connections. It outlives this process; its last user stops it. */

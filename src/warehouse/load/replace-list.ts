@@ -1,10 +1,8 @@
 import { quote } from '../../core/identifier.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
-import type { Column, ListStream, Row } from '../../streams/stream.ts'
-import { tableName, type Warehouse } from '../connect.ts'
-import { literal, type Statement, type Transaction } from '../transaction.ts'
-import { digestSql, RowHashes } from './row-digest.ts'
+import type { ListStream, Row } from '../../streams/stream.ts'
+import type { Transaction } from '../transaction.ts'
 import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
 
@@ -16,26 +14,20 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' 
   regrouped: Dimension[]
 }
 
-export interface ListLoad extends ListAnswer {
+export interface ListLoad {
+  projectId: string
+  stream: ListStream
+  rows: PackedRows
+  /** The rows of child tables, by table. */
+  children: ReadonlyMap<string, Row[]>
   mayDelete: boolean
   acceptDeletes: boolean
 }
 
-/**
- * Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. A list
- * with the same digest is left as it is.
- */
-export async function replaceList(
-  tx: Transaction,
-  snapshot: ListSnapshot | undefined,
-  load: ListLoad,
-): Promise<ListEffect> {
+/** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
+export async function replaceList(tx: Transaction, load: ListLoad): Promise<ListEffect> {
   const { client } = tx
   const { projectId, stream } = load
-  if (snapshot !== undefined && isAsAnswered(snapshot, load)) {
-    const { length } = load.rows
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
-  }
   const sql = await stageRows(client, tx, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
   const listed = isListed(stream)
@@ -165,58 +157,7 @@ async function savePromptHistory({ client, schema }: Transaction, projectId: str
   return (['topic_id', 'tag_id', 'country_code'] as const).filter((name) => changed.some((prompt) => prompt[name]))
 }
 
-/** A project's list as it is: how many rows it and its child tables have, and their digests if they were asked for. */
-export type ListSnapshot = ReadonlyMap<string, { count: number; digest: bigint | undefined }>
-
 /** Rows of the table (t) that are on the list: not removed and, where reports mention others, shown by it. */
 function isListed({ hasUnlistedRows }: Pick<ListStream, 'hasUnlistedRows'>): string {
   return hasUnlistedRows ? 't.removed_at is null and t.listed_at is not null' : 't.removed_at is null'
-}
-
-export function listSnapshot(
-  warehouse: Warehouse,
-  { projectId, stream }: Pick<ListAnswer, 'projectId' | 'stream'>,
-  withDigest: boolean,
-): Statement<ListSnapshot> {
-  const id = literal(projectId)
-  const digestOf = (columns: readonly Column[]) => (withDigest ? digestSql('t', columns) : 'null::bigint')
-  const ofTable = (table: string, columns: readonly Column[], from: string) =>
-    `select ${literal(table)} as name, count(*) as count, ${digestOf(columns)}::text as digest from ${from}`
-  const listed = `${tableName(warehouse, stream.table)} t where t.project_id = ${id} and ${isListed(stream)}`
-  const ofChildren = (stream.children ?? []).map(({ table, columns, parent }) =>
-    ofTable(
-      table,
-      columns,
-      `${tableName(warehouse, table)} t where t.project_id = ${id} and t.${parent} in (select t.${parent} from ${listed})`,
-    ),
-  )
-  return {
-    sql: [ofTable(stream.table, stream.columns, listed), ...ofChildren].join('\nunion all '),
-    read: (rows) =>
-      new Map(
-        (rows as unknown as { name: string; count: number; digest: string | null }[]).map(({ name, count, digest }) => [
-          name,
-          { count, digest: digest === null ? undefined : BigInt(digest) },
-        ]),
-      ),
-  }
-}
-
-interface ListAnswer {
-  projectId: string
-  stream: ListStream
-  rows: PackedRows
-  /** The rows of child tables, by table. */
-  children: ReadonlyMap<string, Row[]>
-}
-
-/** True if the list and its child tables have the rows of the answer, each with the same values. */
-function isAsAnswered(snapshot: ListSnapshot, { projectId, stream, rows, children }: ListAnswer): boolean {
-  const isSame = (table: string, answered: PackedRows) => {
-    const { count, digest } = snapshot.get(table)!
-    return count === answered.length && digest === new RowHashes(answered).digest()
-  }
-  const childRows = ({ table, columns }: { table: string; columns: Column[] }) =>
-    PackedRows.of(columns, projectId, children.get(table) ?? [])
-  return isSame(stream.table, rows) && (stream.children ?? []).every((child) => isSame(child.table, childRows(child)))
 }

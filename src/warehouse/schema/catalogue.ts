@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { packageFile } from '../../core/package-files.ts'
-import type { BiView, Dimension, ReportSubject } from '../../core/vocabulary.ts'
+import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
 import { otherDimensions } from '../../streams/brand-report.ts'
 
 /*
@@ -136,4 +136,38 @@ export function reportNote(report: Pick<ReportConfig, 'dimensions' | 'of'>): Tab
       ...sharedNotes('changed_at'),
     },
   }
+}
+
+export interface ViewNote extends TableNote {
+  /** The question that it answers, as numbered in the docs. */
+  question: number
+  /** The dimensions of the report that it needs; empty if it needs none. */
+  needs: Dimension[]
+  /** What the report is about, if not brands. Such a view is empty while no report of that kind is configured. */
+  of?: Exclude<ReportSubject, 'brands'>
+  /** True if the report may have more dimensions: its counts add up over them. */
+  mayBeFiner?: boolean
+}
+
+export const QUESTIONS: readonly string[] = COMMENTS.questions
+
+const words = (text: string) => text.split(' ').filter((word) => word !== '')
+
+export const VIEWS = Object.fromEntries(
+  BI_VIEWS.map((name): [string, ViewNote] => {
+    const model = modelTwin(name)
+    const { needs, columns, instead, ...view } = model === undefined ? entryOf(name) : byChannel(entryOf(model))
+    const meaning = { ...COMMENTS.view_columns, ...instead }
+    const notes = words(columns).map((column) => [column, meaning[column]!])
+    return [name, { ...view, needs: words(needs) as Dimension[], columns: Object.fromEntries(notes) }]
+  }),
+) as Record<BiView, ViewNote>
+
+function entryOf(name: BiView) {
+  return COMMENTS.views[name as keyof typeof COMMENTS.views]
+}
+
+/** The views that answer a question. */
+export function viewsOf(question: number): BiView[] {
+  return BI_VIEWS.filter((name) => VIEWS[name].question === question)
 }

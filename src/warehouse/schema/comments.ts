@@ -1,55 +1,16 @@
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
-import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../../core/vocabulary.ts'
 import { literal, type Transaction } from '../transaction.ts'
 import {
-  byChannel,
-  COMMENTS,
   customNote,
-  modelTwin,
   OPS_TABLES,
   reportNote,
   SCHEMA_NOTES,
   SUM_VIEWS,
   TABLES,
   type TableNote,
+  VIEWS,
 } from './catalogue.ts'
-
-/* The views for BI: the comments of each and of its columns, the question it answers, and the report it needs. */
-
-export interface ViewNote extends TableNote {
-  /** The question that it answers, as numbered in the docs. */
-  question: number
-  /** The dimensions of the report that it needs; empty if it needs none. */
-  needs: Dimension[]
-  /** What the report is about, if not brands. Such a view is empty while no report of that kind is configured. */
-  of?: Exclude<ReportSubject, 'brands'>
-  /** True if the report may have more dimensions: its counts add up over them. */
-  mayBeFiner?: boolean
-}
-
-export const QUESTIONS: readonly string[] = COMMENTS.questions
-
-const words = (text: string) => text.split(' ').filter((word) => word !== '')
-
-export const VIEWS = Object.fromEntries(
-  BI_VIEWS.map((name): [string, ViewNote] => {
-    const model = modelTwin(name)
-    const { needs, columns, instead, ...view } = model === undefined ? entryOf(name) : byChannel(entryOf(model))
-    const meaning = { ...COMMENTS.view_columns, ...instead }
-    const notes = words(columns).map((column) => [column, meaning[column]!])
-    return [name, { ...view, needs: words(needs) as Dimension[], columns: Object.fromEntries(notes) }]
-  }),
-) as Record<BiView, ViewNote>
-
-function entryOf(name: BiView) {
-  return COMMENTS.views[name as keyof typeof COMMENTS.views]
-}
-
-/** The views that answer a question. */
-export function viewsOf(question: number): BiView[] {
-  return BI_VIEWS.filter((name) => VIEWS[name].question === question)
-}
 
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
 export async function applyComments({ client, schema, opsSchema }: Transaction, config: Config): Promise<void> {

@@ -9,8 +9,7 @@ import { BI_VIEWS, type BiView, type Dimension, EXTRA_STREAMS, type ReportSubjec
 import { reportStream, streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
-import { byChannel, CHANNEL_TWINS, modelTwin } from './catalogue.ts'
-import { VIEWS, type ViewNote } from './comments.ts'
+import { byChannel, CHANNEL_TWINS, modelTwin, VIEWS, type ViewNote } from './catalogue.ts'
 import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
 export interface ViewResult {
