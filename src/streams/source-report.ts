@@ -68,6 +68,6 @@ export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'b
 }
 
 /** The definition of a stream that a person wrote into the configuration. */
-export function customDefinition({ about: _, adds, ...custom }: CustomStreamConfig): StreamDefinition {
+export function customDefinition({ adds, ...custom }: CustomStreamConfig): StreamDefinition {
   return { ...custom, table: custom.name, ...(adds.length > 0 && { adds }) }
 }
