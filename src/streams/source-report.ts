@@ -1,4 +1,4 @@
-import type { CustomStreamConfig } from '../core/config/custom-streams.ts'
+import type { CustomStreamConfig } from '../core/config/schema.ts'
 import type { ReportConfig } from '../core/config/load.ts'
 import type { Dimension, ReportSubject } from '../core/vocabulary.ts'
 import { otherDimensions, PATH_OF } from './brand-report.ts'

@@ -13,13 +13,19 @@ import {
   PAGE_LIMIT_MAX,
   REPORT_SUBJECTS,
 } from '../vocabulary.ts'
-import { customStream } from './custom-streams.ts'
 
 /* Each `error` says what is allowed; the loader adds the field and the value in front of it. */
 
-const day = z
-  .string({ error: 'a real calendar date, YYYY-MM-DD' })
-  .refine(isDay, { error: 'a real calendar date, YYYY-MM-DD' })
+const matching = (pattern: RegExp, error: string) => z.string({ error }).regex(pattern, { error })
+const passing = (isValid: (text: string) => boolean, error: string) => z.string({ error }).refine(isValid, { error })
+const listOf = <S extends z.ZodType>(item: S, error: string) => z.array(item, { error }).min(1, { error })
+const flag = z.boolean({ error: 'true or false' })
+const day = passing(isDay, 'a real calendar date, YYYY-MM-DD')
+
+/** Settings with defaults, so that the group may be left out. */
+function group<S extends z.ZodRawShape>(shape: S) {
+  return z.strictObject(shape).prefault({} as never)
+}
 
 /** Numbers filled in from the environment arrive as text. */
 function wholeNumber(from: number, to: number) {
@@ -51,13 +57,9 @@ const databaseUrl = z
     error: 'a postgres:// connection string; escape the password: percent-encode @ : / ? # as %40 %3A %2F %3F %23',
   })
 const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
-const projectId = z
-  .string({ error: 'a project id such as or_…' })
-  .regex(/^[\w.:-]{1,255}$/, { error: 'a project id: letters, digits, "_", "-", "." or ":"' })
-const cronText = z
-  .string({ error: 'a cron expression such as "15 * * * *"' })
-  .refine((text) => cron.validate(text), { error: 'a cron expression such as "15 * * * *"' })
-const timeZone = z.string().refine(isTimeZone, { error: 'a time zone such as UTC or Europe/Berlin' })
+const projectId = matching(/^[\w.:-]{1,255}$/, 'a project id such as or_…: letters, digits, "_", "-", "." or ":"')
+const cronText = passing((text) => cron.validate(text), 'a cron expression such as "15 * * * *"')
+const timeZone = passing(isTimeZone, 'a time zone such as UTC or Europe/Berlin')
 
 /**
  * A "/", "?" or "#" in a password ends the host for a parser of the address: what should be the password is then
@@ -85,7 +87,7 @@ const filter = z.strictObject({
       'wrong; use `having`, which selects brands after the sums are made',
   }),
   operator: oneOf(FILTER_OPERATORS),
-  values: z.array(z.string().min(1)).min(1, { error: 'at least one value' }),
+  values: listOf(z.string().min(1), 'a list with at least one value'),
 })
 
 const having = z.union(
@@ -104,16 +106,14 @@ const having = z.union(
 )
 
 const report = z.strictObject({
-  name: z
-    .string({ error: 'the name of the table to make' })
-    .regex(IDENTIFIER, { error: `a safe table name: ${IDENTIFIER_RULE}` }),
+  name: matching(IDENTIFIER, `a safe table name: ${IDENTIFIER_RULE}`),
   of: oneOf(REPORT_SUBJECTS).optional(),
   dimensions: z
     .array(oneOf(DIMENSIONS), { error: `a list of dimensions: ${DIMENSIONS.join(', ')}` })
     .refine((dimensions) => dimensions.includes('date'), { error: 'a list with the dimension date in it' })
     .refine((dimensions) => new Set(dimensions).size === dimensions.length, { error: 'each dimension once' }),
   filters: z.array(filter).default([]),
-  having: z.array(having).min(1, { error: 'at least one condition' }).optional(),
+  having: listOf(having, 'a list with at least one condition').optional(),
 })
 export type ReportConfig = z.infer<typeof report> & {
   /** Set for a report that nobody configured: the twin by channel of a default report by model. */
@@ -152,24 +152,17 @@ export function channelTwins(reports: readonly ReportConfig[]): ReportConfig[] {
   })
 }
 
+const EXTRAS = `off, auto, or a list of ${EXTRA_STREAMS.join(', ')}`
+const FROM_0_TO_1 = 'a share from 0 to 1'
 const SHARE = 'a share of the chats above 0, up to 1'
-
-const STALENESS = 'a number of minutes, hours or days, as 90m, 26h or 2d'
-
 const HOST_NAME = 'a host name such as status.example.com, without scheme and port'
-const hostName = z.string({ error: HOST_NAME }).regex(/^[\w-]+(\.[\w-]+)*\.?$/, { error: HOST_NAME })
-
+const hostName = matching(/^[\w-]+(\.[\w-]+)*\.?$/, HOST_NAME)
 const MAIL_ADDRESS = 'an e-mail address such as oncall@example.com, or "A name <oncall@example.com>"'
-const mailAddress = z
-  .string({ error: MAIL_ADDRESS })
-  .regex(/^(?:[^<>@\r\n]*<[^<>@\s]+@[^<>@\s]+>|[^<>@\s]+@[^<>@\s]+)$/, { error: MAIL_ADDRESS })
-const MAIL_SERVER = 'the address of a mail server such as smtp://user@mail.example.com:587, without the password'
-const mailServer = z
-  .string({ error: MAIL_SERVER })
-  .refine((text) => /^smtps?:\/\//.test(text) && URL.canParse(text) && new URL(text).hostname !== '', {
-    error: MAIL_SERVER,
-  })
-const TEXTFILE = 'the path of a file that ends in .prom'
+const mailAddress = matching(/^(?:[^<>@\r\n]*<[^<>@\s]+@[^<>@\s]+>|[^<>@\s]+@[^<>@\s]+)$/, MAIL_ADDRESS)
+const mailServer = passing(
+  (text) => /^smtps?:\/\//.test(text) && URL.canParse(text) && new URL(text).hostname !== '',
+  'the address of a mail server such as smtp://user@mail.example.com:587, without the password',
+)
 
 /** `status` derives the lookback that is needed from the restatements of so many days. */
 const LOOKBACK_EVIDENCE_DAYS = 60
@@ -192,139 +185,166 @@ function byId<S extends z.ZodType>(label: S) {
     .default({})
 }
 
+/* Streams that a person defines: names, paths and types. There are no expressions, so nothing of it is ever run. */
+
+const COLUMNS = 'a list of 1 to 100 columns'
+/** Columns that every table has, or may have, besides those that are defined. */
+const TAKEN = ['project_id', 'changed_at', 'first_seen_at', 'removed_at', 'listed_at']
+
+const identifier = (what: string) => matching(IDENTIFIER, `${what}: ${IDENTIFIER_RULE}`)
+const about = (what: string) => z.string({ error: what }).min(1).max(500).optional()
+const PATH = 'a path below the address of the service, such as reports/shopping'
+const FIELD = 'the path of a field in an item, such as id or brand.id'
+
+const column = z.strictObject({
+  name: identifier('a safe column name').refine((name) => !TAKEN.includes(name), {
+    error: `a name other than ${TAKEN.join(', ')}, which are made by themselves`,
+  }),
+  path: matching(/^[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,4}$/, FIELD)
+    .max(200, { error: FIELD })
+    .refine((path) => !/(^|\.)(__proto__|constructor|prototype)(\.|$)/.test(path), { error: FIELD }),
+  type: oneOf(['text', 'number', 'boolean', 'json', 'date']),
+  about: about('what it means, for the comment of the column'),
+})
+
+const customStream = z
+  .strictObject({
+    name: identifier('a safe table name'),
+    about: about('what it holds, for the comment of the table'),
+    path: matching(/^[\w-]+(\/[\w-]+)*$/, PATH).max(200, { error: PATH }),
+    method: oneOf(['GET', 'POST']).default('GET'),
+    by: oneOf(['list', 'day']),
+    dimensions: z.array(oneOf(DIMENSIONS)).default([]),
+    columns: listOf(column, COLUMNS).max(100, { error: COLUMNS }),
+    key: listOf(z.string(), 'the columns that identify a row, at least one'),
+    adds: z.array(z.string()).default([]),
+  })
+  .superRefine((stream, context) => {
+    const fail = (path: string, input: unknown, message: string) =>
+      context.addIssue({ code: 'custom', path: [path], input, message })
+    const typeOf = new Map(stream.columns.map(({ name, type }) => [name, type]))
+    if (typeOf.size < stream.columns.length) fail('columns', stream.columns, 'each column once')
+    for (const { path } of stream.columns.filter(({ type }) => type !== 'json')) {
+      if (stream.columns.some((other) => other.path.startsWith(`${path}.`)))
+        fail('columns', path, 'a field with parts has the type json')
+    }
+    for (const list of ['key', 'adds', 'dimensions'] as const) {
+      if (new Set(stream[list]).size < stream[list].length) fail(list, stream[list], 'each column once')
+    }
+    for (const name of stream.key) {
+      if (!['text', 'date'].includes(typeOf.get(name) ?? '')) fail('key', name, 'columns of type text or date')
+    }
+    for (const name of stream.adds) {
+      if (typeOf.get(name) !== 'number' || stream.key.includes(name))
+        fail('adds', name, 'columns of type number that are not in the key')
+    }
+    if (stream.by === 'day' && (typeOf.get('date') !== 'date' || !stream.key.includes('date')))
+      fail('columns', 'no date', 'a stream by day has a column date of type date, which is in its key')
+    if (stream.dimensions.length > 0 && stream.method === 'GET')
+      fail('dimensions', stream.dimensions, 'dimensions only with the method POST')
+    for (const dimension of stream.dimensions) {
+      if (!typeOf.has(dimension) || !stream.key.includes(dimension))
+        fail('dimensions', dimension, 'dimensions that are columns of the same name and in the key')
+    }
+  })
+export type CustomStreamConfig = z.infer<typeof customStream>
+
 export const configSchema = z.strictObject({
-  source: z
-    .strictObject({
-      base_url: baseUrl.optional(),
-      api_key: secret.optional(),
-      requests_per_minute: wholeNumber(1, 100_000).default(200),
-      page_limit: wholeNumber(2, PAGE_LIMIT_MAX).default(PAGE_LIMIT_MAX),
-      concurrency: wholeNumber(1, 64).default(4),
-      timeout_seconds: wholeNumber(1, 3600).default(60),
-      max_window_days: wholeNumber(1, 100_000).default(100_000),
-      max_attempts: wholeNumber(1, 100).default(6),
-      patience_seconds: wholeNumber(1, 3600).default(60),
-      run_minutes: wholeNumber(1, 30_000).default(720),
-      max_response_mb: wholeNumber(1, 1024).default(64),
-      compress: z.boolean({ error: 'true or false' }).default(true),
-    })
-    .prefault({}),
-  warehouse: z
-    .strictObject({
-      url: databaseUrl.optional(),
-      schema: z
-        .string()
-        .regex(IDENTIFIER, { error: `a safe schema name: ${IDENTIFIER_RULE}` })
-        .refine((text) => !text.startsWith('pg_'), { error: 'a name that does not start with pg_' })
-        .default('visibility'),
-      partition: oneOf(['none', 'month']).default('none'),
-      allow_foreign_owner: z.boolean({ error: 'true or false' }).default(false),
-      patience_seconds: wholeNumber(1, 86_400).default(120),
-    })
-    .prefault({}),
-  allow_http: z.boolean({ error: 'true or false' }).default(false),
-  queue: z.strictObject({ mode: oneOf(['none', 'pg-boss']).default('none') }).prefault({}),
+  source: group({
+    base_url: baseUrl.optional(),
+    api_key: secret.optional(),
+    requests_per_minute: wholeNumber(1, 100_000).default(200),
+    page_limit: wholeNumber(2, PAGE_LIMIT_MAX).default(PAGE_LIMIT_MAX),
+    concurrency: wholeNumber(1, 64).default(4),
+    timeout_seconds: wholeNumber(1, 3600).default(60),
+    max_window_days: wholeNumber(1, 100_000).default(100_000),
+    max_attempts: wholeNumber(1, 100).default(6),
+    patience_seconds: wholeNumber(1, 3600).default(60),
+    run_minutes: wholeNumber(1, 30_000).default(720),
+    max_response_mb: wholeNumber(1, 1024).default(64),
+    compress: flag.default(true),
+  }),
+  warehouse: group({
+    url: databaseUrl.optional(),
+    schema: matching(IDENTIFIER, `a safe schema name: ${IDENTIFIER_RULE}`)
+      .refine((text) => !text.startsWith('pg_'), { error: 'a name that does not start with pg_' })
+      .default('visibility'),
+    partition: oneOf(['none', 'month']).default('none'),
+    allow_foreign_owner: flag.default(false),
+    patience_seconds: wholeNumber(1, 86_400).default(120),
+  }),
+  allow_http: flag.default(false),
+  queue: group({ mode: oneOf(['none', 'pg-boss']).default('none') }),
   projects: z.array(z.strictObject({ id: projectId.optional(), api_key: secret.optional() })).default([]),
   earliest_date: day.default('2020-01-01'),
   start_date: day.optional(),
   end_date: day.optional(),
   lookback_days: wholeNumber(0, 3650).default(7),
-  reconcile: z.strictObject({ history_hours: wholeNumber(0, 8760).default(24) }).prefault({}),
-  max_bad_share: z
-    .number({ error: 'a share from 0 to 1' })
-    .min(0)
-    .max(1, { error: 'a share from 0 to 1' })
-    .default(0.05),
+  reconcile: group({ history_hours: wholeNumber(0, 8760).default(24) }),
+  max_bad_share: z.number({ error: FROM_0_TO_1 }).min(0).max(1, { error: FROM_0_TO_1 }).default(0.05),
   streams: z
     .array(oneOf([...BASE_STREAMS, ...EXTRA_STREAMS]))
     .refine((streams) => new Set(streams).size === streams.length, { error: 'each stream once' })
     .default([...BASE_STREAMS]),
-  extras: z
-    .union([z.literal(['off', 'auto']), z.array(oneOf(EXTRA_STREAMS))], {
-      error: `off, auto, or a list of ${EXTRA_STREAMS.join(', ')}`,
-    })
-    .default('off'),
+  extras: z.union([z.literal(['off', 'auto']), z.array(oneOf(EXTRA_STREAMS))], { error: EXTRAS }).default('off'),
   reports: z.array(report).default(DEFAULT_REPORTS),
   custom_streams: z.array(customStream).default([]),
   chat_contents: z
     .strictObject({
       share: z.number({ error: SHARE }).gt(0, { error: SHARE }).max(1, { error: SHARE }).optional(),
-      prompts: z
-        .array(z.string().min(1).max(255), { error: 'a list of ids of prompts' })
-        .min(1, { error: 'at least one id of a prompt' })
-        .optional(),
+      prompts: listOf(z.string().min(1).max(255), 'a list of ids of prompts, at least one').optional(),
       requests_per_day: wholeNumber(1, 1_000_000).default(200),
     })
     .refine(({ share, prompts }) => share !== undefined || prompts !== undefined, { error: 'share, prompts, or both' })
     .optional(),
-  schedule: z
-    .strictObject({
-      cron: cronText.default('15 * * * *'),
-      timezone: timeZone.default('UTC'),
-      audit_cron: cronText.default('40 3 * * *'),
-      jitter_seconds: wholeNumber(0, 3600).default(0),
-    })
-    .prefault({}),
-  serve: z
-    .strictObject({
-      host: z.string({ error: 'an address to listen on' }).min(1).default('127.0.0.1'),
-      port: wholeNumber(0, 65_535).default(8080),
-      hosts: z.array(hostName, { error: `a list: ${HOST_NAME}` }).default([]),
-      max_staleness: z
-        .string({ error: STALENESS })
-        .regex(/^\d{1,5}[mhd]$/, { error: STALENESS })
-        .default('26h'),
-      grace_seconds: wholeNumber(1, 3600).default(25),
-    })
-    .prefault({}),
-  labels: z
-    .strictObject({
-      brands: byId(z.strictObject({ own: z.boolean({ error: 'true or false' }).optional(), name: name.optional() })),
-      topics: byId(name),
-      tags: byId(name),
-    })
-    .prefault({}),
-  alerts: z
-    .strictObject({
-      webhook_url: webAddress.optional(),
-      slack_url: webAddress.optional(),
-      pagerduty_key: secret.optional(),
-      pagerduty_url: webAddress.default('https://events.pagerduty.com/v2/enqueue'),
-      smtp_url: mailServer.optional(),
-      smtp_password: secret.optional(),
-      email_from: mailAddress.optional(),
-      email_to: z.array(mailAddress, { error: `a list: ${MAIL_ADDRESS}` }).default([]),
-      page_url: webAddress.optional(),
-      quiet_minutes: wholeNumber(0, 10_080).default(60),
-      ping_url: webAddress.optional(),
-    })
-    .prefault({}),
-  metrics: z
-    .strictObject({
-      push_url: webAddress.optional(),
-      textfile: z
-        .string({ error: TEXTFILE })
-        .regex(/.\.prom$/, { error: TEXTFILE })
-        .optional(),
-    })
-    .prefault({}),
-  lineage: z
-    .strictObject({
-      url: webAddress.optional(),
-      api_key: secret.optional(),
-      file: z.string({ error: 'the path of a file' }).min(1, { error: 'the path of a file' }).optional(),
-      namespace: name.default('visibility-sync'),
-    })
-    .prefault({}),
-  retention: z
-    .strictObject({
-      runs_days: wholeNumber(7, 36_500).default(180),
-      restatements_days: wholeNumber(LOOKBACK_EVIDENCE_DAYS, 36_500).default(90),
-      quarantine_days: wholeNumber(1, 36_500).default(90),
-      creations_days: wholeNumber(7, 36_500).default(365),
-      queue_days: wholeNumber(1, 36_500).default(30),
-      logs_days: wholeNumber(1, 36_500).default(30),
-    })
-    .prefault({}),
+  schedule: group({
+    cron: cronText.default('15 * * * *'),
+    timezone: timeZone.default('UTC'),
+    audit_cron: cronText.default('40 3 * * *'),
+    jitter_seconds: wholeNumber(0, 3600).default(0),
+  }),
+  serve: group({
+    host: z.string({ error: 'an address to listen on' }).min(1).default('127.0.0.1'),
+    port: wholeNumber(0, 65_535).default(8080),
+    hosts: z.array(hostName, { error: `a list: ${HOST_NAME}` }).default([]),
+    max_staleness: matching(/^\d{1,5}[mhd]$/, 'a number of minutes, hours or days, as 90m, 26h or 2d').default('26h'),
+    grace_seconds: wholeNumber(1, 3600).default(25),
+  }),
+  labels: group({
+    brands: byId(z.strictObject({ own: flag.optional(), name: name.optional() })),
+    topics: byId(name),
+    tags: byId(name),
+  }),
+  alerts: group({
+    webhook_url: webAddress.optional(),
+    slack_url: webAddress.optional(),
+    pagerduty_key: secret.optional(),
+    pagerduty_url: webAddress.default('https://events.pagerduty.com/v2/enqueue'),
+    smtp_url: mailServer.optional(),
+    smtp_password: secret.optional(),
+    email_from: mailAddress.optional(),
+    email_to: z.array(mailAddress, { error: `a list: ${MAIL_ADDRESS}` }).default([]),
+    page_url: webAddress.optional(),
+    quiet_minutes: wholeNumber(0, 10_080).default(60),
+    ping_url: webAddress.optional(),
+  }),
+  metrics: group({
+    push_url: webAddress.optional(),
+    textfile: matching(/.\.prom$/, 'the path of a file that ends in .prom').optional(),
+  }),
+  lineage: group({
+    url: webAddress.optional(),
+    api_key: secret.optional(),
+    file: z.string({ error: 'the path of a file' }).min(1, { error: 'the path of a file' }).optional(),
+    namespace: name.default('visibility-sync'),
+  }),
+  retention: group({
+    runs_days: wholeNumber(7, 36_500).default(180),
+    restatements_days: wholeNumber(LOOKBACK_EVIDENCE_DAYS, 36_500).default(90),
+    quarantine_days: wholeNumber(1, 36_500).default(90),
+    creations_days: wholeNumber(7, 36_500).default(365),
+    queue_days: wholeNumber(1, 36_500).default(30),
+    logs_days: wholeNumber(1, 36_500).default(30),
+  }),
 })
 export type FileConfig = z.infer<typeof configSchema>
