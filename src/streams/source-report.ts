@@ -1,5 +1,5 @@
-import type { CustomStreamConfig } from '../core/config/schema.ts'
 import type { ReportConfig } from '../core/config/load.ts'
+import type { CustomStreamConfig } from '../core/config/schema.ts'
 import type { Dimension, ReportSubject } from '../core/vocabulary.ts'
 import { otherDimensions, PATH_OF } from './brand-report.ts'
 import { type DefinedColumn, fields, type StreamDefinition, TEXT_MAX, URL_MAX } from './defined-stream.ts'
