@@ -10,7 +10,7 @@ import {
   type Having,
 } from '../core/vocabulary.ts'
 import { reportRequest } from '../source/requests.ts'
-import type { Brand, Chat, Project, World } from './world.ts'
+import type { Chat, Project, World } from './world.ts'
 
 /** Besides those that every service has, the weeks and months that the live service knows. */
 export type ReportDimension = Dimension | 'week' | 'month'
@@ -21,49 +21,85 @@ export interface ReportQuery {
   filters: Filter[]
 }
 
-interface Totals {
-  brand: Brand
-  mentions: number
-  seen: number
-  sentimentSum: number
-  positionSum: number
-}
-
-interface Group {
-  values: DimensionValues
-  chats: number
-  mentions: number
-  brands: Map<string, Totals>
+/** A dimension's field in a row, and its value. Of a chat with several tags, each gives a value. */
+const FIELDS: Record<ReportDimension, [field: string, valueOf: (chat: Chat, tagId: string | null) => string | null]> = {
+  prompt_id: ['prompt', ({ prompt }) => prompt.id],
+  model_id: ['model', ({ modelId }) => modelId],
+  model_channel_id: ['model_channel', ({ channelId }) => channelId],
+  tag_id: ['tag', (_, tagId) => tagId],
+  topic_id: ['topic', ({ prompt }) => prompt.topicId],
+  country_code: ['country_code', ({ prompt }) => prompt.country],
+  chat_id: ['chat', ({ id }) => id],
+  date: ['date', ({ date }) => date],
+  week: ['week', ({ date }) => addDays(date, -((dayNumber(date) + 3) % 7))],
+  month: ['month', ({ date }) => `${date.slice(0, 7)}-01`],
 }
 
 export function brandReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
   const brandFilters = query.filters.filter(({ field }) => field === 'brand_id')
   const brands = project.brands.filter((brand) => brandFilters.every((filter) => passes(brand.id, filter)))
   const chatFilters = query.filters.filter(({ field }) => field !== 'brand_id')
-  const groups = new Map<string, Group>()
-  for (const date of daysIn(query.range)) {
+  const rows = groupChats(world, project, { ...query, filters: chatFilters }).flatMap(({ values, chats }) => {
+    const ofBrands = brands.map((brand) => ({ brand, mentions: 0, seen: 0, sentimentSum: 0, positionSum: 0 }))
+    const byId = new Map(ofBrands.map((totals) => [totals.brand.id, totals]))
+    let all = 0
+    for (const { brand, mentions, sentiment, position } of chats.flatMap((chat) => chat.mentions)) {
+      const totals = byId.get(brand.id)
+      if (totals === undefined) continue
+      all += mentions
+      totals.mentions += mentions
+      totals.seen++
+      totals.sentimentSum += sentiment
+      totals.positionSum += position
+    }
+    return ofBrands.map(({ brand, mentions, seen, sentimentSum, positionSum }) => ({
+      brand: { id: brand.id, name: brand.name },
+      mention_count: mentions,
+      visibility: seen / chats.length,
+      visibility_count: seen,
+      visibility_total: chats.length,
+      share_of_voice: all === 0 ? 0 : mentions / all,
+      sentiment: seen === 0 ? null : (sentimentSum / seen / 2 + 0.5) * 100,
+      sentiment_sum: sentimentSum,
+      sentiment_count: seen,
+      position: seen === 0 ? null : positionSum / seen,
+      position_sum: positionSum,
+      position_count: seen,
+      ...dimensionFields(values, query.dimensions),
+    }))
+  })
+  // The ordering by default: visibility first, then as grouped.
+  return rows.sort((a, b) => b.visibility - a.visibility)
+}
+
+/** The chats that pass the filters, by dimensions. One of a prompt with several tags counts in each: rows by tag overlap. */
+export function groupChats(
+  world: World,
+  project: Project,
+  { range, dimensions, filters }: ReportQuery,
+): { values: DimensionValues; chats: Chat[] }[] {
+  const groups = new Map<string, { values: DimensionValues; chats: Chat[] }>()
+  for (const date of daysIn(range)) {
     for (const chat of world.chatsOf(project, date)) {
-      // A prompt with several tags counts in each of them: rows by tag overlap.
-      for (const tagId of tagsFor(query.dimensions, chat)) {
-        if (chatFilters.every((filter) => chatPasses(chat, tagId, filter)))
-          count(groups, { dimensions: query.dimensions, brands }, chat, tagId)
+      const { tagIds } = chat.prompt
+      for (const tagId of dimensions.includes('tag_id') && tagIds.length > 0 ? tagIds : [null]) {
+        if (!filters.every((filter) => chatPasses(chat, tagId, filter))) continue
+        const found = dimensions.map((dimension) => FIELDS[dimension][1](chat, tagId))
+        const name = found.join('\u0001')
+        const group = groups.get(name)
+        if (group !== undefined) group.chats.push(chat)
+        else {
+          const values = Object.fromEntries(dimensions.map((dimension, index) => [dimension, found[index]!]))
+          groups.set(name, { values, chats: [chat] })
+        }
       }
     }
   }
-  const rows: Record<string, unknown>[] = []
-  for (const group of groups.values())
-    for (const totals of group.brands.values()) rows.push(row(group, totals, query.dimensions))
-  // The ordering by default: visibility first, then as grouped.
-  return rows.sort((a, b) => (b.visibility as number) - (a.visibility as number))
+  return [...groups.values()]
 }
 
-export function tagsFor(dimensions: readonly ReportDimension[], chat: Chat): (string | null)[] {
-  if (!dimensions.includes('tag_id')) return [null]
-  return chat.prompt.tagIds.length === 0 ? [null] : chat.prompt.tagIds
-}
-
-export function chatPasses(chat: Chat, tagId: string | null, filter: Filter): boolean {
-  if (filter.field !== 'tag_id') return passes(valueOf(chat, filter.field as Dimension, tagId), filter)
+function chatPasses(chat: Chat, tagId: string | null, filter: Filter): boolean {
+  if (filter.field !== 'tag_id') return passes(FIELDS[filter.field as Dimension][1](chat, tagId), filter)
   if (tagId !== null) return passes(tagId, filter)
   const any = chat.prompt.tagIds.some((tag) => filter.values.includes(tag))
   return filter.operator === 'in' ? any : !any
@@ -72,87 +108,6 @@ export function chatPasses(chat: Chat, tagId: string | null, filter: Filter): bo
 function passes(value: string | null, filter: Filter): boolean {
   const among = value !== null && filter.values.includes(value)
   return filter.operator === 'in' ? among : !among
-}
-
-const VALUES: Record<ReportDimension, (chat: Chat, tagId: string | null) => string | null> = {
-  prompt_id: ({ prompt }) => prompt.id,
-  model_id: ({ modelId }) => modelId,
-  model_channel_id: ({ channelId }) => channelId,
-  tag_id: (_, tagId) => tagId,
-  topic_id: ({ prompt }) => prompt.topicId,
-  country_code: ({ prompt }) => prompt.country,
-  chat_id: ({ id }) => id,
-  date: ({ date }) => date,
-  week: ({ date }) => addDays(date, -((dayNumber(date) + 3) % 7)),
-  month: ({ date }) => `${date.slice(0, 7)}-01`,
-}
-
-export function valueOf(chat: Chat, dimension: ReportDimension, tagId: string | null): string | null {
-  return VALUES[dimension](chat, tagId)
-}
-
-function count(
-  groups: Map<string, Group>,
-  { dimensions, brands }: { dimensions: ReportDimension[]; brands: Brand[] },
-  chat: Chat,
-  tagId: string | null,
-): void {
-  let name = ''
-  for (const dimension of dimensions) name += `${valueOf(chat, dimension, tagId)}\u0001`
-  let group = groups.get(name)
-  if (group === undefined) {
-    group = {
-      values: Object.fromEntries(dimensions.map((dimension) => [dimension, valueOf(chat, dimension, tagId)])),
-      chats: 0,
-      mentions: 0,
-      brands: new Map(
-        brands.map((brand) => [brand.id, { brand, mentions: 0, seen: 0, sentimentSum: 0, positionSum: 0 }]),
-      ),
-    }
-    groups.set(name, group)
-  }
-  group.chats++
-  for (const mention of chat.mentions) {
-    const totals = group.brands.get(mention.brand.id)
-    if (totals === undefined) continue
-    group.mentions += mention.mentions
-    totals.mentions += mention.mentions
-    totals.seen++
-    totals.sentimentSum += mention.sentiment
-    totals.positionSum += mention.position
-  }
-}
-
-const FIELDS: Record<ReportDimension, string> = {
-  week: 'week',
-  month: 'month',
-  prompt_id: 'prompt',
-  model_id: 'model',
-  model_channel_id: 'model_channel',
-  tag_id: 'tag',
-  topic_id: 'topic',
-  chat_id: 'chat',
-  country_code: 'country_code',
-  date: 'date',
-}
-
-function row(group: Group, totals: Totals, dimensions: ReportDimension[]): Record<string, unknown> {
-  const { brand, mentions, seen, sentimentSum, positionSum } = totals
-  const item: Record<string, unknown> = {
-    brand: { id: brand.id, name: brand.name },
-    mention_count: mentions,
-    visibility: seen / group.chats,
-    visibility_count: seen,
-    visibility_total: group.chats,
-    share_of_voice: group.mentions === 0 ? 0 : mentions / group.mentions,
-    sentiment: seen === 0 ? null : (sentimentSum / seen / 2 + 0.5) * 100,
-    sentiment_sum: sentimentSum,
-    sentiment_count: seen,
-    position: seen === 0 ? null : positionSum / seen,
-    position_sum: positionSum,
-    position_count: seen,
-  }
-  return { ...item, ...dimensionFields(group.values, dimensions) }
 }
 
 export type DimensionValues = Partial<Record<ReportDimension, string | null>>
@@ -166,7 +121,7 @@ export function dimensionFields(
   for (const dimension of dimensions) {
     const value = values[dimension] ?? null
     const plain = ['date', 'week', 'month', 'country_code'].includes(dimension)
-    fields[FIELDS[dimension]] = plain || value === null ? value : { id: value }
+    fields[FIELDS[dimension][0]] = plain || value === null ? value : { id: value }
   }
   return fields
 }
@@ -194,10 +149,10 @@ export function chatList(
 /* What reports of the live service take besides. */
 
 const IS: Record<(typeof COMPARISONS)[number], (value: number, than: number) => boolean> = {
-  gt: (value: number, than: number) => value > than,
-  gte: (value: number, than: number) => value >= than,
-  lt: (value: number, than: number) => value < than,
-  lte: (value: number, than: number) => value <= than,
+  gt: (value, than) => value > than,
+  gte: (value, than) => value >= than,
+  lt: (value, than) => value < than,
+  lte: (value, than) => value <= than,
 }
 
 export const widerReportRequest = reportRequest.extend({
@@ -229,6 +184,6 @@ export function applyHaving(
 }
 
 function idIn(row: Record<string, unknown>, field: string): string {
-  const value = row[field === 'brand_id' ? 'brand' : FIELDS[field as ReportDimension]]
+  const value = row[field === 'brand_id' ? 'brand' : FIELDS[field as ReportDimension]?.[0]]
   return typeof value === 'string' ? value : ((value as { id?: string } | null | undefined)?.id ?? '')
 }

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import * as requests from '../source/requests.ts'
 import { widerReportRequest } from './aggregate.ts'
-import { EXTRA_OPERATIONS } from './extras.ts'
+import { EXTRA_OPERATIONS, isExtra } from './extras.ts'
 
 /* An OpenAPI description of what the service offers. Answers are described by an example of each. */
 
@@ -29,7 +29,6 @@ export function describeService(
   ask: (operation: string) => unknown,
 ): Record<string, unknown> {
   const extras = EXTRA_OPERATIONS.filter(offers)
-  const isExtra = (operation: string) => (EXTRA_OPERATIONS as readonly string[]).includes(operation)
   const names = [...Object.keys(REQUESTS).filter((name) => !isExtra(name)), ...extras]
   const isWider = extras.some((name) => name.startsWith('POST /reports/'))
   const paths: Record<string, Record<string, unknown>> = {}

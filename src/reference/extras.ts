@@ -16,6 +16,10 @@ export const EXTRA_OPERATIONS = [
 ] as const
 export type ExtraOperation = (typeof EXTRA_OPERATIONS)[number]
 
+export function isExtra(operation: string): boolean {
+  return EXTRA_OPERATIONS.some((extra) => extra === operation)
+}
+
 export function brandDomain({ name }: Brand): string {
   const word = name
     .normalize('NFD')
@@ -25,12 +29,8 @@ export function brandDomain({ name }: Brand): string {
 }
 
 export function projectList(world: World): unknown[] {
-  return world.projects.map(({ id, name, status = 'ACTIVE' }) => ({
-    id,
-    name,
-    status,
-    created_at: '2025-11-03T09:00:00Z',
-  }))
+  const created_at = '2025-11-03T09:00:00Z'
+  return world.projects.map(({ id, name, status = 'ACTIVE' }) => ({ id, name, status, created_at }))
 }
 
 /** A list of a project; undefined if the operation is none. */

@@ -1,65 +1,27 @@
 /* The words from which the synthetic world is made. */
 
-export const BRANDS = [
-  'Fernweh',
-  'Stridewell',
-  'Kamo Running',
-  'Vélocité',
-  'Nordlauf',
-  'Pace & Co',
-  'Tarka',
-  'Hillbound',
-]
+export const BRANDS = 'Fernweh|Stridewell|Kamo Running|Vélocité|Nordlauf|Pace & Co|Tarka|Hillbound'.split('|')
 
 /** Names that break careless loaders: quotes, tabs, line breaks, backslashes, commas, other scripts, combining marks. */
-export const AWKWARD_BRANDS = [
-  'O\'Neill "Pro"',
-  'Tab\there',
-  'Back\\slash\\N',
-  'Müller, Söhne; & Co',
-  '東京ランナー',
-  'Бегун 🏃',
-  'line\nbreak',
-  'عداء',
-]
+export const AWKWARD_BRANDS =
+  'O\'Neill "Pro"|Tab\there|Back\\slash\\N|Müller, Söhne; & Co|東京ランナー|Бегун 🏃|line\nbreak|عداء'.split('|')
 
-export const TOPICS = ['Trail running', 'Marathon shoes', 'Beginners', 'Recovery', 'Sustainability', 'Winter running']
+export const TOPICS = 'Trail running|Marathon shoes|Beginners|Recovery|Sustainability|Winter running'.split('|')
 export const TAGS = ['Branded', 'Non-branded', 'Awareness', 'Consideration', 'Purchase']
 export const WORLD_COUNTRIES = ['DE', 'US', 'GB', 'FR', 'JP']
-export const WORLD_MODELS = [
-  'famA-scraper',
-  'famD-4o-search',
-  'famC-ai-overview-scraper',
-  'famB-sonar',
-  'famF-sonnet-4',
-  'famE-2.5-flash',
-]
+export const WORLD_MODELS =
+  'famA-scraper|famD-4o-search|famC-ai-overview-scraper|famB-sonar|famF-sonnet-4|famE-2.5-flash'.split('|')
 
-const OPENINGS = [
-  'What are the best',
-  'Which',
-  'Can you recommend',
-  'Compare',
-  'What do experts say about',
-  'Are there affordable',
-]
-const THINGS = [
-  'trail running shoes',
-  'marathon shoes',
-  'shoes for beginners',
-  'recovery sandals',
-  'recycled running shoes',
-  'winter running shoes',
-]
-const ENDINGS = [
-  'for flat feet',
-  'under 150 euros',
-  'for wide feet',
-  'for a first half marathon',
-  'that last',
-  'for wet ground',
-  'for heavy runners',
-]
+const OPENINGS =
+  'What are the best|Which|Can you recommend|Compare|What do experts say about|Are there affordable'.split('|')
+const THINGS =
+  'trail running shoes|marathon shoes|shoes for beginners|recovery sandals|recycled running shoes|winter running shoes'.split(
+    '|',
+  )
+const ENDINGS =
+  'for flat feet|under 150 euros|for wide feet|for a first half marathon|that last|for wet ground|for heavy runners'.split(
+    '|',
+  )
 
 export function promptText(topic: number, index: number): string {
   const opening = OPENINGS[index % OPENINGS.length]

@@ -5,7 +5,7 @@ import { type Filter, PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
 import * as requests from '../source/requests.ts'
 import { applyHaving, brandReport, chatList, type WiderReportRequest, widerReportRequest } from './aggregate.ts'
 import { type Faults, mangle } from './change.ts'
-import { extraItems, projectList } from './extras.ts'
+import { extraItems, isExtra, projectList } from './extras.ts'
 import { hashText } from './names.ts'
 import { chatContent, domainReport, urlReport } from './sources.ts'
 import { COMPANY_KEY, type Project, type Prompt, type World } from './world.ts'
@@ -43,87 +43,88 @@ interface Mood {
 export function createRoutes(world: World, mood: Mood): (call: Call, project: Project | undefined) => Routed {
   let turn = 0
 
+  /** A list with paging alone. */
+  function plainList(call: Call, items: unknown[], total?: number): Routed {
+    return listed(paged(items, valid(requests.classificationsRequest, numbers(call.query))), total)
+  }
+
+  const promptList = (prompts: Prompt[], query: z.infer<typeof requests.promptsRequest>) =>
+    prompts.filter(
+      (prompt) =>
+        (query.topic_id === undefined || prompt.topicId === query.topic_id) &&
+        (query.tag_id === undefined || prompt.tagIds.includes(query.tag_id)),
+    )
+
+  const createClassification = (call: Call, list: { name: string; color: string }[]): Routed => {
+    const { name, color = 'orange' } = valid(requests.createClassificationRequest, call.body)
+    if (list.some((known) => known.name === name)) throw new Refusal(409, 'a classification of this name exists')
+    list.push({ name, color })
+    return { body: { name, color }, created: true }
+  }
+
+  const operations: Record<string, (call: Call, project: Project) => Routed> = {
+    'POST /reports/brands': (call, project) => listed(reportItems(call, project, brandReport)),
+    'GET /project-profile': (call, project) => {
+      valid(requests.profileRequest, call.query)
+      return { body: { profile: project.profile }, created: false }
+    },
+    'GET /prompts': (call, project) => {
+      const query = valid(requests.promptsRequest, numbers(call.query))
+      const found = promptList(project.prompts, query)
+      return listed(paged(found.map(promptItem), query), found.length)
+    },
+    'GET /prompts/suggestions': (call, project) => {
+      const query = valid(requests.suggestionsRequest, numbers(call.query))
+      return listed(paged(promptList(project.suggestions, query).map(promptItem), query))
+    },
+    'GET /classifications/domains': (call, { classifications }) =>
+      plainList(call, classifications, classifications.length),
+    'GET /chats': (call, project) => {
+      const query = valid(requests.chatsRequest, numbers(call.query))
+      if (query.model_id !== undefined && !world.models.includes(query.model_id))
+        throw new Refusal(400, 'model_id: unknown model')
+      const found = chatList(world, project, rangeOf(query), (chat) => {
+        if (query.prompt_id !== undefined && chat.prompt.id !== query.prompt_id) return false
+        if (query.model_id !== undefined && chat.modelId !== query.model_id) return false
+        return query.brand_id === undefined || chat.mentions.some(({ brand }) => brand.id === query.brand_id)
+      })
+      return listed(paged(found, query))
+    },
+    'POST /prompts': (call, project) => ({
+      body: createPrompt(valid(requests.createPromptRequest, call.body), project),
+      created: true,
+    }),
+    'POST /topics': (call, project) => {
+      const { name } = valid(requests.createTopicRequest, call.body)
+      if (project.topics.some((known) => known.name === name)) throw new Refusal(409, 'a topic of this name exists')
+      const id = world.newId('to', project.id, name)
+      project.topics.push({ id, name })
+      return { body: { id }, created: true }
+    },
+    'POST /classifications/domains': (call, project) => createClassification(call, project.classifications),
+    'POST /classifications/urls': (call, project) => createClassification(call, project.urlClassifications),
+    'GET /chats/{id}/content': (call, project) => {
+      const chat = world.chat(project, decodeURIComponent(call.path.split('/').at(-2)!))
+      if (chat === undefined) throw new Refusal(404, 'no such chat')
+      return { body: chatContent(project, chat), created: false }
+    },
+    'POST /reports/domains': (call, project) => listed(reportItems(call, project, domainReport)),
+    'POST /reports/urls': (call, project) => listed(reportItems(call, project, urlReport)),
+  }
+
   function route(call: Call, project: Project | undefined): Routed {
     const name = `${call.method} ${call.path.slice('/v1'.length)}`.replace(/(\/chats\/)[^/]+(\/content)$/, '$1{id}$2')
+    if (isExtra(name) && !mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
     if (name === 'GET /projects' && project === undefined) {
-      if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
       if (call.key !== COMPANY_KEY) throw new Refusal(403, 'this key covers one project')
-      return listed(paged(projectList(world), valid(requests.classificationsRequest, numbers(call.query))))
+      return plainList(call, projectList(world))
     }
     if (project === undefined) throw new Refusal(403, 'no project')
-    const extra = mood.offers(name) ? extraItems(name, project, world) : undefined
-    if (extra !== undefined) {
-      return listed(paged(extra, valid(requests.classificationsRequest, numbers(call.query))), extra.length)
-    }
-    switch (name) {
-      case 'POST /reports/brands':
-        return listed(reportItems(call, project, brandReport))
-      case 'GET /project-profile':
-        valid(requests.profileRequest, call.query)
-        return { body: { profile: project.profile }, created: false }
-      case 'GET /prompts': {
-        const query = valid(requests.promptsRequest, numbers(call.query))
-        const found = project.prompts.filter(
-          (prompt) =>
-            (query.topic_id === undefined || prompt.topicId === query.topic_id) &&
-            (query.tag_id === undefined || prompt.tagIds.includes(query.tag_id)),
-        )
-        return listed(paged(found.map(promptItem), query), found.length)
-      }
-      case 'GET /prompts/suggestions': {
-        const query = valid(requests.suggestionsRequest, numbers(call.query))
-        const found = project.suggestions.filter(
-          ({ topicId }) => query.topic_id === undefined || topicId === query.topic_id,
-        )
-        return listed(paged(found.map(promptItem), query))
-      }
-      case 'GET /classifications/domains': {
-        const query = valid(requests.classificationsRequest, numbers(call.query))
-        return listed(paged(project.classifications, query), project.classifications.length)
-      }
-      case 'GET /chats': {
-        const query = valid(requests.chatsRequest, numbers(call.query))
-        if (query.model_id !== undefined && !world.models.includes(query.model_id))
-          throw new Refusal(400, 'model_id: unknown model')
-        const found = chatList(world, project, rangeOf(query), (chat) => {
-          if (query.prompt_id !== undefined && chat.prompt.id !== query.prompt_id) return false
-          if (query.model_id !== undefined && chat.modelId !== query.model_id) return false
-          return query.brand_id === undefined || chat.mentions.some(({ brand }) => brand.id === query.brand_id)
-        })
-        return listed(paged(found, query))
-      }
-      case 'POST /prompts':
-        return { body: createPrompt(valid(requests.createPromptRequest, call.body), project), created: true }
-      case 'POST /topics': {
-        const { name: topic } = valid(requests.createTopicRequest, call.body)
-        if (project.topics.some((known) => known.name === topic)) throw new Refusal(409, 'a topic of this name exists')
-        const made = { id: world.newId('to', project.id, topic), name: topic }
-        project.topics.push(made)
-        return { body: { id: made.id }, created: true }
-      }
-      case 'POST /classifications/domains':
-      case 'POST /classifications/urls': {
-        const { name: title, color } = valid(requests.createClassificationRequest, call.body)
-        const list = call.path.endsWith('urls') ? project.urlClassifications : project.classifications
-        if (list.some((known) => known.name === title)) throw new Refusal(409, 'a classification of this name exists')
-        const made = { name: title, color: color ?? 'orange' }
-        list.push(made)
-        return { body: made, created: true }
-      }
-      case 'GET /chats/{id}/content': {
-        if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
-        const id = decodeURIComponent(call.path.split('/').at(-2)!)
-        const chat = world.chat(project, id)
-        if (chat === undefined) throw new Refusal(404, 'no such chat')
-        return { body: chatContent(project, chat), created: false }
-      }
-      case 'POST /reports/domains':
-      case 'POST /reports/urls':
-        if (!mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
-        return listed(reportItems(call, project, name.endsWith('urls') ? urlReport : domainReport))
-      default:
-        throw new Refusal(404, `no such operation: ${clip(name, 80)}`)
-    }
+    const extra = extraItems(name, project, world)
+    if (extra !== undefined) return plainList(call, extra, extra.length)
+    const operation = operations[name]
+    if (operation === undefined) throw new Refusal(404, `no such operation: ${clip(name, 80)}`)
+    return operation(call, project)
   }
 
   function reportItems(call: Call, project: Project, report: typeof brandReport): unknown[] {
@@ -136,15 +137,15 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     const filters = (query.filters ?? []) as Filter[]
     if (!isSources && filters.some(({ field }) => field === 'classification'))
       throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')
-    if (mood.faults().refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
-    const { max_values } = mood.faults()
+    const { max_values, refuse_filters, ignore_filters, report_cap, silent_cap } = mood.faults()
+    if (refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
     if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
       throw new Refusal(400, `filters: the limit of ${max_values} values is exceeded`)
     }
     const rows = report(world, project, {
       range: rangeOf(query),
       dimensions: query.dimensions ?? [],
-      filters: mood.faults().ignore_filters ? [] : filters,
+      filters: ignore_filters ? [] : filters,
     })
     const order = query.order_by ?? []
     const [odd] = isSources ? order.filter(({ field }) => rows.length > 0 && typeof rows[0]![field] !== 'number') : []
@@ -152,13 +153,9 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     const kept = applyHaving(rows, query.having)
     sortRows(kept, order)
     // Without an order, the same rows come in another one each time.
-    const ordered = isSources && order.length === 0 ? turned(kept, ++turn) : kept
-    return paged(ordered, query, mood.faults().report_cap ?? mood.faults().silent_cap)
-  }
-
-  function turned<T>(items: T[], by: number): T[] {
-    const start = items.length === 0 ? 0 : (by * 7) % items.length
-    return [...items.slice(start), ...items.slice(0, start)]
+    const start = isSources && order.length === 0 ? (++turn * 7) % Math.max(1, kept.length) : 0
+    const ordered = [...kept.slice(start), ...kept.slice(0, start)]
+    return paged(ordered, query, report_cap ?? silent_cap)
   }
 
   function createPrompt(request: requests.CreatePromptRequest, project: Project): unknown {
@@ -192,10 +189,10 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     { limit = PAGE_LIMIT_DEFAULT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined },
     cap = mood.faults().silent_cap,
   ): T[] {
-    if (limit > (mood.faults().limit_max ?? limit))
-      throw new Refusal(400, `limit must not exceed ${mood.faults().limit_max}`)
-    if (mood.faults().empty) return []
-    const ordered = mood.faults().unstable_order ? shuffled(items) : items
+    const { limit_max, empty, unstable_order } = mood.faults()
+    if (limit > (limit_max ?? limit)) throw new Refusal(400, `limit must not exceed ${limit_max}`)
+    if (empty) return []
+    const ordered = unstable_order ? shuffled(items) : items
     return ordered.slice(offset, offset + Math.min(limit, cap ?? limit))
   }
 
@@ -209,13 +206,11 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   }
 
   function listed(items: unknown[], total?: number): Routed {
+    const { totals } = mood.faults()
     const data = mangle(items, mood.faults())
-    const body: Record<string, unknown> = { data }
-    if (total !== undefined && mood.faults().totals !== 'none') {
-      body[mood.faults().totals === 'snake' ? 'total_count' : 'totalCount'] =
-        mood.faults().totals === 'wrong' ? total + 3 : total
-    }
-    return { body, created: false }
+    if (total === undefined || totals === 'none') return { body: { data }, created: false }
+    const name = totals === 'snake' ? 'total_count' : 'totalCount'
+    return { body: { data, [name]: totals === 'wrong' ? total + 3 : total }, created: false }
   }
 
   return route
@@ -235,15 +230,13 @@ function numbers(query: Record<string, string>): Record<string, unknown> {
 }
 
 function sortRows(rows: Record<string, unknown>[], order: { field: string; direction: string }[]): void {
-  if (order.length === 0) return
-  const value = (row: Record<string, unknown>, field: string) => {
-    const found = row[field] ?? (row[field.replace(/_id$/, '')] as { id?: unknown } | null | undefined)?.id
-    return found ?? null
-  }
-  for (const { field } of order) {
-    const known = rows.length === 0 || rows.some((row) => field in row || field.replace(/_id$/, '') in row)
-    if (!known) throw new Refusal(400, `order_by: unknown field ${clip(field, 40)}`)
-  }
+  const shortName = (field: string) => field.replace(/_id$/, '')
+  const value = (row: Record<string, unknown>, field: string) =>
+    row[field] ?? (row[shortName(field)] as { id?: unknown } | null | undefined)?.id ?? null
+  const unknown = order.find(
+    ({ field }) => rows.length > 0 && !rows.some((row) => field in row || shortName(field) in row),
+  )
+  if (unknown !== undefined) throw new Refusal(400, `order_by: unknown field ${clip(unknown.field, 40)}`)
   rows.sort((a, b) => {
     for (const { field, direction } of order) {
       const [left, right] = [value(a, field), value(b, field)]

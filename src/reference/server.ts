@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { addDays, dayOf } from '../core/day.ts'
@@ -22,13 +22,7 @@ export interface ReferenceOptions {
   extras?: 'all' | readonly ExtraOperation[]
 }
 
-interface ReferenceRequest {
-  method: string
-  path: string
-  query: Record<string, string>
-  body: Record<string, unknown>
-  status: number
-}
+type ReferenceRequest = Omit<Call, 'key'> & { status: number }
 
 export interface ReferenceService {
   url: string
@@ -43,6 +37,7 @@ export interface ReferenceService {
 const BODY_MAX = 4_194_304
 const REQUESTS_KEPT = 20_000
 const HUNG = 0
+const CREATED = 201
 
 export async function startReference(options: ReferenceOptions): Promise<ReferenceService> {
   const { world } = options
@@ -81,7 +76,6 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     }
     if (call.path === '/v1/openapi.json' && call.method === 'GET') return reply(response, 200, description())
     let status = 200
-    let created = false
     let body: unknown
     try {
       const project = authenticate(call)
@@ -99,8 +93,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       }
       const result = route(call, project)
       body = result.body
-      created = result.created
-      status = created ? 201 : 200
+      if (result.created) status = CREATED
     } catch (error) {
       if (!(error instanceof Refusal)) throw error
       status = error.status
@@ -113,7 +106,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     if (faults.clock_ahead_seconds !== 0) {
       response.setHeader('date', new Date(Date.now() + faults.clock_ahead_seconds * 1000).toUTCString())
     }
-    if (created && random() < faults.drop_after_create) return void request.socket.destroy()
+    if (status === CREATED && random() < faults.drop_after_create) return void request.socket.destroy()
     send(request, response, status, body)
   }
 
@@ -200,12 +193,12 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     raw(response, status, 'application/json', text)
   }
 
+  const { host = '127.0.0.1' } = options
   await new Promise<void>((done, fail) => {
     server.once('error', fail)
-    server.listen(options.port ?? 0, options.host ?? '127.0.0.1', done)
+    server.listen(options.port ?? 0, host, done)
   })
   const address = server.address() as { port: number }
-  const host = options.host ?? '127.0.0.1'
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}/v1`,
     world,
@@ -214,15 +207,12 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     setExtras: (offered) => {
       extras = offered
     },
-    close: () => closeServer(server),
+    close: () =>
+      new Promise((done) => {
+        server.close(() => done())
+        server.closeAllConnections()
+      }),
   }
-}
-
-function closeServer(server: Server): Promise<void> {
-  return new Promise((done) => {
-    server.close(() => done())
-    server.closeAllConnections()
-  })
 }
 
 async function readCall(request: IncomingMessage): Promise<Call> {

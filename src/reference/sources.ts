@@ -1,6 +1,5 @@
-import { daysIn } from '../core/day.ts'
 import type { Filter } from '../core/vocabulary.ts'
-import { chatPasses, type DimensionValues, dimensionFields, type ReportQuery, tagsFor, valueOf } from './aggregate.ts'
+import { type DimensionValues, dimensionFields, groupChats, type ReportQuery } from './aggregate.ts'
 import { brandDomain } from './extras.ts'
 import { hashText, seededRandom } from './names.ts'
 import type { Brand, Chat, Project, World } from './world.ts'
@@ -86,96 +85,90 @@ function mentionedOn({ brands }: Project, address: string): { id: string }[] {
   return brands.filter(isMentioned).map(({ id }) => ({ id }))
 }
 
-interface Group {
-  values: DimensionValues
-  chats: number
-  sources: Map<string, { source: Source; chats: Set<string>; retrievals: number; cited: number }>
-}
-
 /** A page counts as of its own kind and of another one, if it has one; so what is in a slice may be in another as well. */
 function isOfKind(source: Source, { operator, values }: Filter, kindOf: (source: Source) => string): boolean {
   const kinds = [kindOf(source), ...(source.otherKind === undefined ? [] : [source.otherKind])]
   return kinds.some((kind) => values.includes(kind) === (operator === 'in'))
 }
 
-function grouped(
+interface FoundSource {
+  source: Source
+  values: DimensionValues
+  /** The chats that retrieve it, of how many in all. */
+  chats: Set<string>
+  all: number
+  retrievals: number
+  cited: number
+}
+
+/** The sources of each group of chats. */
+function findSources(
   world: World,
   project: Project,
   query: ReportQuery,
   { nameOf, kindOf }: Record<'nameOf' | 'kindOf', (source: Source) => string>,
-): Group[] {
-  const groups = new Map<string, Group>()
+): FoundSource[] {
   const ofChats = query.filters.filter(({ field }) => field !== 'classification')
   const ofSources = query.filters.filter(({ field }) => field === 'classification')
-  for (const date of daysIn(query.range)) {
-    for (const chat of world.chatsOf(project, date)) {
-      for (const tagId of tagsFor(query.dimensions, chat)) {
-        if (!ofChats.every((filter) => chatPasses(chat, tagId, filter))) continue
-        const values = Object.fromEntries(query.dimensions.map((name) => [name, valueOf(chat, name, tagId)]))
-        const name = JSON.stringify(values)
-        const group = groups.get(name) ?? { values, chats: 0, sources: new Map() }
-        groups.set(name, group)
-        group.chats++
-        for (const source of sourcesOf(project, chat)) {
-          if (!ofSources.every((filter) => isOfKind(source, filter, kindOf))) continue
-          const key = nameOf(source)
-          const known = group.sources.get(key) ?? { source, chats: new Set(), retrievals: 0, cited: 0 }
-          group.sources.set(key, known)
-          known.chats.add(chat.id)
-          known.retrievals++
-          known.cited += source.cited
-        }
+  return groupChats(world, project, { ...query, filters: ofChats }).flatMap(({ values, chats }) => {
+    const found = new Map<string, FoundSource>()
+    for (const chat of chats) {
+      for (const source of sourcesOf(project, chat)) {
+        if (!ofSources.every((filter) => isOfKind(source, filter, kindOf))) continue
+        const empty = { source, values, chats: new Set<string>(), all: chats.length, retrievals: 0, cited: 0 }
+        const known = found.get(nameOf(source)) ?? empty
+        found.set(nameOf(source), known)
+        known.chats.add(chat.id)
+        known.retrievals++
+        known.cited += source.cited
       }
     }
-  }
-  return [...groups.values()]
+    return [...found.values()]
+  })
 }
 
 export function domainReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
   const by = { nameOf: ({ domain }: Source) => domain, kindOf: ({ domainKind }: Source) => domainKind }
-  return grouped(world, project, query, by).flatMap(({ values, chats: all, sources }) =>
-    [...sources.values()].map(({ source, chats, retrievals, cited }) => ({
-      domain: source.domain,
-      classification: source.domainKind,
-      usage_rate: chats.size / all,
-      citation_avg: cited / chats.size,
-      citation_count: cited,
-      retrieved_percentage: chats.size / all,
-      retrieval_rate: retrievals / all,
-      citation_rate: cited / retrievals,
-      retrieved_chat_count: chats.size,
-      total_chat_count: all,
-      retrieval_count: retrievals,
-      mentioned_brands: mentionedOn(project, source.domain),
-      ...dimensionFields(values, query.dimensions),
-    })),
-  )
+  return findSources(world, project, query, by).map(({ source, values, chats, all, retrievals, cited }) => ({
+    domain: source.domain,
+    classification: source.domainKind,
+    usage_rate: chats.size / all,
+    citation_avg: cited / chats.size,
+    citation_count: cited,
+    retrieved_percentage: chats.size / all,
+    retrieval_rate: retrievals / all,
+    citation_rate: cited / retrievals,
+    retrieved_chat_count: chats.size,
+    total_chat_count: all,
+    retrieval_count: retrievals,
+    mentioned_brands: mentionedOn(project, source.domain),
+    ...dimensionFields(values, query.dimensions),
+  }))
 }
 
 /** A few pages occur twice, each row with a part of the counts: the report has no unique key. */
 export function urlReport(world: World, project: Project, query: ReportQuery): Record<string, unknown>[] {
   const by = { nameOf: ({ url }: Source) => url, kindOf: ({ pageKind }: Source) => pageKind }
-  return grouped(world, project, query, by).flatMap(({ values, chats: all, sources }) =>
-    [...sources.values()].flatMap(({ source, chats, retrievals, cited }) => {
-      const row = (usage: number, retrieved: number, citations: number) => ({
-        url: source.url,
-        classification: source.pageKind,
-        title: `${source.pageKind.toLowerCase().replaceAll('_', ' ')} of ${source.domain}`,
-        usage_count: usage,
-        citation_count: citations,
-        citation_avg: citations / usage,
-        retrievals: retrieved,
-        citation_rate: citations / retrieved,
-        retrieval_count: retrieved,
-        total_chat_count: all,
-        mentioned_brands: mentionedOn(project, source.url),
-        ...(source.pageKind === 'DISCUSSION' && { channel_title: source.domain }),
-        ...dimensionFields(values, query.dimensions),
-      })
-      const isTwice = chats.size > 1 && retrievals > 1 && hashText(JSON.stringify([source.url, values])) % 5 === 0
-      return isTwice
-        ? [row(1, 1, Math.min(1, cited)), row(chats.size - 1, retrievals - 1, cited - Math.min(1, cited))]
-        : [row(chats.size, retrievals, cited)]
-    }),
-  )
+  return findSources(world, project, query, by).flatMap(({ source, values, chats, all, retrievals, cited }) => {
+    const row = (usage: number, retrieved: number, citations: number) => ({
+      url: source.url,
+      classification: source.pageKind,
+      title: `${source.pageKind.toLowerCase().replaceAll('_', ' ')} of ${source.domain}`,
+      usage_count: usage,
+      citation_count: citations,
+      citation_avg: citations / usage,
+      retrievals: retrieved,
+      citation_rate: citations / retrieved,
+      retrieval_count: retrieved,
+      total_chat_count: all,
+      mentioned_brands: mentionedOn(project, source.url),
+      ...(source.pageKind === 'DISCUSSION' && { channel_title: source.domain }),
+      ...dimensionFields(values, query.dimensions),
+    })
+    const isTwice = chats.size > 1 && retrievals > 1 && hashText(JSON.stringify([source.url, values])) % 5 === 0
+    const first = Math.min(1, cited)
+    return isTwice
+      ? [row(1, 1, first), row(chats.size - 1, retrievals - 1, cited - first)]
+      : [row(chats.size, retrievals, cited)]
+  })
 }
