@@ -1,12 +1,6 @@
 import { messageOf } from '../core/errors.ts'
 import { sleep, unlessStopped } from '../core/waiting.ts'
 
-/** An attempt without a usable answer. */
-export interface SentFailure {
-  reason: string
-  sentAt: number
-}
-
 // Chance alone makes ten failures in a row once in 170,000 requests where three in ten fail.
 const MANY = 10
 const FEW = 3
@@ -48,37 +42,30 @@ export class Circuit {
     return this.open !== undefined
   }
 
-  get hasGivenUp(): boolean {
+  /** What is wrong, for people. */
+  get silence(): string {
+    const attempts = this.failures + this.failedProbes
+    return `has given no usable answer for ${spanOf(this.silentMs)} (${attempts} attempts, the last: ${this.lastReason})`
+  }
+
+  private get hasGivenUp(): boolean {
     if (this.open === undefined || this.reconsidered) return false
     return this.hopeless || (this.failedProbes >= this.options.leastProbes() && this.isPastPatience)
   }
 
-  get reason(): string {
-    return this.lastReason
-  }
-
-  get attempts(): number {
-    return this.failures + this.failedProbes
-  }
-
-  /** How long there has been no usable answer. */
-  get silentMs(): number {
-    return this.now() - this.silentSince
+  private get silentMs(): number {
+    return this.options.now() - this.silentSince
   }
 
   private get isPastPatience(): boolean {
     return this.silentMs >= this.options.patienceMs()
   }
 
-  private now(): number {
-    return this.options.now()
-  }
-
   succeed(): void {
     const { open } = this
     this.failures = this.failedProbes = 0
     this.hopeless = this.reconsidered = false
-    this.answeredAt = this.now()
+    this.answeredAt = this.options.now()
     this.open = undefined
     if (open === undefined) return
     open.abort()
@@ -86,7 +73,7 @@ export class Circuit {
   }
 
   /** `in time`: opens after enough failures and enough time. `now`: opens at once. `never`: is only counted. */
-  fail({ reason, sentAt }: SentFailure, mayOpen: 'in time' | 'now' | 'never'): void {
+  fail({ message: reason }: Error, sentAt: number, mayOpen: 'in time' | 'now' | 'never'): void {
     // The silence begins at the last answer at the earliest, even if the failed request was sent before it.
     if (this.failures === 0) this.silentSince = Math.max(sentAt, this.answeredAt)
     this.failures++
@@ -96,30 +83,30 @@ export class Circuit {
     if (mayOpen === 'in time' && this.failures < MANY && !isLong) return
     this.open = new AbortController()
     this.failedProbes = 0
-    this.probeAt = this.now()
+    this.probeAt = this.options.now()
     this.options.onChange(true, reason)
   }
 
   /** No patience: what failed will fail again. */
   giveUp(): void {
     this.hopeless = true
-    this.probeAt = this.now() + PAUSE_MS
+    this.probeAt = this.options.now() + PAUSE_MS
   }
 
   /** Requests wait for one more probe, though it may have given up. */
   allowProbe(): void {
     this.reconsidered = this.open !== undefined
-    this.probeAt = Math.min(this.probeAt, this.now())
+    this.probeAt = Math.min(this.probeAt, this.options.now())
   }
 
   /** Waits until requests may be sent, and throws what `downError` gives if it has given up. */
   async pass(
-    probe: () => Promise<string | undefined>,
+    probe: () => Promise<Error | undefined>,
     signal: AbortSignal | undefined,
     downError: () => Error,
   ): Promise<void> {
     while (this.open !== undefined) {
-      const mayProbe = this.probing === undefined && this.now() >= this.probeAt
+      const mayProbe = this.probing === undefined && this.options.now() >= this.probeAt
       if (this.hasGivenUp && !mayProbe) throw downError()
       this.probing ??= this.ask(this.open.signal, probe, signal).finally(() => {
         this.probing = undefined
@@ -130,30 +117,29 @@ export class Circuit {
 
   private async ask(
     closed: AbortSignal,
-    probe: () => Promise<string | undefined>,
+    probe: () => Promise<Error | undefined>,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const waitMs = this.probeAt - this.now()
+    const waitMs = this.probeAt - this.options.now()
     if (waitMs > 0) {
       // An answer to an earlier request may come while this waits.
       await sleep(waitMs, AbortSignal.any(signal === undefined ? [closed] : [closed, signal])).catch(() => {})
       if (closed.aborted || signal?.aborted) return
     }
-    const reason = await probe().catch(messageOf)
-    if (reason === undefined) return this.succeed()
+    const failure = await probe().catch((error: unknown) => error)
+    if (failure === undefined) return this.succeed()
     if (closed.aborted || signal?.aborted) return
     this.failedProbes++
     this.reconsidered = false
-    this.lastReason = reason
-    this.probeAt = this.nextProbeAt()
-  }
-
-  private nextProbeAt(): number {
-    const now = this.now()
-    if (this.hasGivenUp) return now + PAUSE_MS
-    const next = now + Math.min(LONGEST_PROBE_MS, FIRST_PROBE_MS * 2 ** (this.failedProbes - 1))
+    this.lastReason = messageOf(failure)
+    const now = this.options.now()
+    const delayMs = Math.min(LONGEST_PROBE_MS, FIRST_PROBE_MS * 2 ** (this.failedProbes - 1))
     // The last one is sent when the patience ends.
-    const end = this.silentSince + this.options.patienceMs()
-    return now < end ? Math.min(next, end) : next
+    const leftMs = this.silentSince + this.options.patienceMs() - now
+    this.probeAt = now + (this.hasGivenUp ? PAUSE_MS : Math.min(delayMs, leftMs > 0 ? leftMs : delayMs))
   }
+}
+
+export function spanOf(ms: number): string {
+  return ms < 120_000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`
 }

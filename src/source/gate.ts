@@ -1,9 +1,9 @@
 import type { ConnectionFailure } from '../core/connection-failure.ts'
-import { DownError } from '../core/errors.ts'
+import { DownError, type TransientError } from '../core/errors.ts'
 import { monotonic } from '../core/waiting.ts'
 import type { Permit, RequestBudget } from './budget.ts'
-import { Circuit, type CircuitOptions, type SentFailure } from './circuit.ts'
-import { LONGEST_WAIT_MS } from './retry-policy.ts'
+import { Circuit, type CircuitOptions, spanOf } from './circuit.ts'
+import { LONGEST_WAIT_MS, UnsentError } from './retry-policy.ts'
 
 /** A caller and its request budget. Requests of one account succeed, fail and wait together. */
 export interface Account {
@@ -31,19 +31,13 @@ export interface GateOptions {
 }
 
 /** Who waits: may be asked to stop, and says how long it waits at most. */
-export interface Waiter {
+interface Waiter {
   signal?: AbortSignal | undefined
   onWait?: ((ms: number) => void) | undefined
 }
 
-/** A small request, whatever became of it: undefined if there was a usable answer. */
-export type Probe = (account: Account) => Promise<FailedAttempt | undefined>
-
-export interface FailedAttempt {
-  reason: string
-  /** Why no connection was made, if none was. */
-  connection: ConnectionFailure | undefined
-}
+/** A small request, and how it failed: undefined if there was a usable answer. */
+type Probe = (account: Account) => Promise<TransientError | undefined>
 
 // An address that never worked is probably wrong.
 const FIRST_CONTACT_MS = 5000
@@ -155,35 +149,32 @@ export class Gate {
   }
 
   /** A 429: an answer, but one that must not come for ever. */
-  rateLimited(account: Account, failure: SentFailure): void {
+  rateLimited(account: Account, error: TransientError, sentAt: number): void {
     this.noteAnswer(account)
     const state = this.stateOf(account)
-    if (state.rateLimits++ === 0) state.rateLimitedSince = failure.sentAt
+    if (state.rateLimits++ === 0) state.rateLimitedSince = sentAt
     const rateLimitedMs = this.now() - state.rateLimitedSince
     if (state.rateLimits < MANY_RATE_LIMITS || rateLimitedMs < LONGEST_WAIT_MS) return
-    state.pausedUntil = this.now() + OPERATION_PAUSE_MS
-    state.pauseReason = `${nameOf(account)}: the service has refused every request for ${spanOf(rateLimitedMs)} (the last: ${failure.reason})`
-    this.callBack()
+    const reason = `the service has refused every request for ${spanOf(rateLimitedMs)} (the last: ${error.message})`
+    this.pauseFor(state, OPERATION_PAUSE_MS, reason)
   }
 
   /** `tooLong`: a request for several days ran out of time. That is its own fault, and shorter ones follow. */
-  failed(account: Account, operation: string, failure: FailedAttempt & SentFailure, tooLong: boolean): void {
+  failed(account: Account, operation: string, error: TransientError, sent: { at: number; isTooLong: boolean }): void {
     const state = this.stateOf(account)
     this.failing.add(account.name)
-    this.noteConnection(failure)
-    if (failure.connection !== undefined) {
-      this.service.fail(failure, 'now')
+    this.noteConnection(error)
+    if (this.connection !== undefined) {
+      this.service.fail(error, sent.at, 'now')
       if (this.isHopeless) this.service.giveUp()
       return
     }
-    this.service.fail(failure, this.failing.size > 1 ? 'in time' : 'never')
-    state.circuit.fail(failure, 'in time')
-    if (tooLong) return
-    const trouble = state.operations.get(operation) ?? { failures: 0, since: failure.sentAt, reason: '', tryAt: 0 }
-    state.operations.set(operation, trouble)
-    trouble.failures++
-    trouble.reason = failure.reason
-    trouble.tryAt = this.now() + OPERATION_PAUSE_MS
+    this.service.fail(error, sent.at, this.failing.size > 1 ? 'in time' : 'never')
+    state.circuit.fail(error, sent.at, 'in time')
+    if (sent.isTooLong) return
+    const { failures, since } = state.operations.get(operation) ?? { failures: 0, since: sent.at }
+    const tryAt = this.now() + OPERATION_PAUSE_MS
+    state.operations.set(operation, { failures: failures + 1, since, reason: error.message, tryAt })
   }
 
   /** The service asks for a wait that is too long: nothing is sent for this project before it is over. */
@@ -191,10 +182,13 @@ export class Gate {
     const state = this.stateOf(account)
     if (state.pausedUntil >= this.now() + waitMs) return
     state.rateLimits = 0
-    state.pausedUntil = this.now() + waitMs
-    state.pauseReason =
-      `${nameOf(account)}: the service asks to wait ${until(waitMs)}, ` +
-      `and a run waits for no more than ${LONGEST_WAIT_MS / 1000} s (${reason})`
+    const most = `a run waits for no more than ${LONGEST_WAIT_MS / 1000} s`
+    this.pauseFor(state, waitMs, `the service asks to wait ${until(waitMs)}, and ${most} (${reason})`)
+  }
+
+  private pauseFor(state: AccountState, ms: number, reason: string): void {
+    state.pausedUntil = this.now() + ms
+    state.pauseReason = `${nameOf(state.account)}: ${reason}`
     this.callBack()
   }
 
@@ -221,9 +215,9 @@ export class Gate {
     this.stateOf(account).circuit.succeed()
   }
 
-  private noteConnection({ connection }: FailedAttempt): void {
-    this.connection = connection
-    if (connection === undefined) this.isReached = true
+  private noteConnection(error: TransientError): void {
+    this.connection = error instanceof UnsentError ? error.connection : undefined
+    if (this.connection === undefined) this.isReached = true
   }
 
   /** True if trying again cannot help: a bad certificate, or a first contact with something that speaks no TLS. */
@@ -240,30 +234,22 @@ export class Gate {
     return order[this.turn++ % Math.max(1, order.length)]?.account
   }
 
-  private async ask(account: Account, probe: Probe): Promise<string | undefined> {
+  private async ask(account: Account, probe: Probe): Promise<TransientError | undefined> {
     const failure = await probe(account)
     // An answer to one project is one of the service, too.
     if (failure === undefined) this.noteAnswer(account)
     else this.noteConnection(failure)
-    return failure?.reason
+    return failure
   }
 
   private stateOf(account: Account): AccountState {
-    let state = this.accounts.get(account.name)
-    if (state === undefined) {
-      const patienceMs = () => this.options.patienceMs
-      const circuit = this.circuit(nameOf(account), { patienceMs, leastProbes: () => LEAST_PROBES })
-      state = {
-        account,
-        circuit,
-        pausedUntil: 0,
-        pauseReason: '',
-        rateLimits: 0,
-        rateLimitedSince: 0,
-        operations: new Map(),
-      }
-      this.accounts.set(account.name, state)
-    }
+    const known = this.accounts.get(account.name)
+    if (known !== undefined) return known
+    const limits = { patienceMs: () => this.options.patienceMs, leastProbes: () => LEAST_PROBES }
+    const circuit = this.circuit(nameOf(account), limits)
+    const pause = { pausedUntil: 0, pauseReason: '', rateLimits: 0, rateLimitedSince: 0 }
+    const state = { account, circuit, ...pause, operations: new Map<string, Trouble>() }
+    this.accounts.set(account.name, state)
     return state
   }
 
@@ -282,11 +268,11 @@ export class Gate {
       const guess = kind === 'handshake' ? '; is it an http:// address?' : ''
       return new DownError(`VISIBILITY_API_URL: ${host} cannot be reached: ${cause}${guess}`, 'service')
     }
-    return new DownError(`the service at ${host} ${silence(this.service)}`, 'service')
+    return new DownError(`the service at ${host} ${this.service.silence}`, 'service')
   }
 
   private projectError(account: Account, { circuit }: AccountState): DownError {
-    return new DownError(`${nameOf(account)}: the service at ${this.options.host} ${silence(circuit)}`, 'project')
+    return new DownError(`${nameOf(account)}: the service at ${this.options.host} ${circuit.silence}`, 'project')
   }
 
   private operationError(account: Account, operation: string, { failures, since, reason }: Trouble): DownError {
@@ -316,16 +302,8 @@ interface Trouble {
   tryAt: number
 }
 
-function silence({ silentMs, attempts, reason }: Circuit): string {
-  return `has given no usable answer for ${spanOf(silentMs)} (${attempts} attempts, the last: ${reason})`
-}
-
 function nameOf({ projectId }: Account): string {
   return projectId === undefined ? 'the project of the key' : `project ${projectId}`
-}
-
-function spanOf(ms: number): string {
-  return ms < 120_000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`
 }
 
 const YEAR_MS = 366 * 86_400_000

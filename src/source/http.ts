@@ -3,7 +3,7 @@ import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
 import { type Got, got, type OptionsInit, type PlainResponse } from 'got'
 import type * as z from 'zod'
-import { type ConnectionFailure, connectionFailure } from '../core/connection-failure.ts'
+import { connectionFailure } from '../core/connection-failure.ts'
 import { type Clock, DAY_MS } from '../core/day.ts'
 import {
   ClockError,
@@ -21,12 +21,12 @@ import { monotonic, sleep } from '../core/waiting.ts'
 import { Body, BodyMemory, isTooLarge, LARGE_BYTES, unzip, unzipBody } from './body.ts'
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
-import { type Account, type FailedAttempt, Gate, type GateOptions } from './gate.ts'
+import { type Account, Gate, type GateOptions } from './gate.ts'
 import { listEnvelope } from './items.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
-import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RateLimitedError, RetryPolicy, UnsentError } from './retry-policy.ts'
+import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RATE_LIMITED, RetryPolicy, UnsentError } from './retry-policy.ts'
 
 export interface HttpOptions {
   baseUrl: string
@@ -146,7 +146,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       const status = head.statusCode
       const now = options.clock()
       const rate = readRateHeaders(head.headers, now.getTime())
-      permit.learn(rate, status === 429 || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
+      permit.learn(rate, status === RATE_LIMITED || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       try {
         refuseOtherTime(head, now)
         if (isTooLong) throw tooLargeError(operation)
@@ -189,15 +189,14 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 
   /** Whether anything answers. */
-  async function probe(account: Account, { signal, onAttempt }: CallContext): Promise<FailedAttempt | undefined> {
+  async function probe(account: Account, { signal, onAttempt }: CallContext): Promise<TransientError | undefined> {
     const permit = await account.budget.acquire(signal)
     try {
       await attempt(smallRequest(account.projectId), account, permit, { signal, onAttempt })
       return undefined
     } catch (error) {
       if (signal?.aborted) throw error
-      if (!(error instanceof TransientError) || error instanceof RateLimitedError) return undefined
-      return { reason: error.message, connection: connectionOf(error) }
+      return error instanceof TransientError && error.status !== RATE_LIMITED ? error : undefined
     }
   }
 
@@ -206,12 +205,10 @@ export function createHttp(options: HttpOptions): HttpClient {
     account: Account,
     operation: string,
     error: TransientError,
-    { sentAt, isDivisible }: { sentAt: number; isDivisible: boolean },
-  ): void {
-    const failure = { reason: error.message, sentAt, connection: connectionOf(error) }
-    const isTooLong = isDivisible && (error.timedOut || [408, 504].includes(error.status ?? 0))
-    if (error instanceof RateLimitedError) gate.rateLimited(account, failure)
-    else gate.failed(account, operation, failure, isTooLong)
+    sent: { at: number; isTooLong: boolean },
+  ) {
+    if (error.status === RATE_LIMITED) gate.rateLimited(account, error, sent.at)
+    else gate.failed(account, operation, error, sent)
     const askedMs = error.retryAfterMs ?? 0
     if (askedMs > LONGEST_WAIT_MS) gate.pause(account, askedMs, error.message)
   }
@@ -304,7 +301,8 @@ export function createHttp(options: HttpOptions): HttpClient {
             gate.answered(account, operation)
             throw error
           }
-          report(account, operation, error, { sentAt, isDivisible })
+          const isTooLong = isDivisible && (error.timedOut || [408, 504].includes(error.status ?? 0))
+          report(account, operation, error, { at: sentAt, isTooLong })
           const waitMs = retries.delayAfter(error)
           const isLast = waitMs === undefined
           if (error.timedOut && (isLast || retries.ranOutOfTime)) {
@@ -334,10 +332,6 @@ async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<str
     (unpacked) => unpacked.toString('utf8', 0, ERROR_BYTES),
     () => '',
   )
-}
-
-function connectionOf(error: unknown): ConnectionFailure | undefined {
-  return error instanceof UnsentError ? error.connection : undefined
 }
 
 /** The smallest request that there is, for when its answer matters less than that there is one. */

@@ -2,14 +2,6 @@ import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { KeyError, ProjectError, RefusedError, TransientError } from '../core/errors.ts'
 import type { RateHeaders } from './rate-headers.ts'
 
-export interface RetryOptions {
-  maxAttempts: number
-  /** Only what changes nothing in the service may be sent twice. */
-  isRepeatable: boolean
-  /** True if less could be asked for instead, which is better than running out of time again and again. */
-  isDivisible: boolean
-}
-
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
 const MOST_RATE_LIMITS = 40
 // What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
@@ -23,7 +15,11 @@ export class RetryPolicy {
   private unsent = 0
   private timeouts = 0
 
-  constructor(private readonly options: RetryOptions) {}
+  /**
+   * @param options.isRepeatable only what changes nothing in the service may be sent twice
+   * @param options.isDivisible true if less could be asked for instead, which is better than running out of time again
+   */
+  constructor(private readonly options: { maxAttempts: number; isRepeatable: boolean; isDivisible: boolean }) {}
 
   /** True if so many attempts in a row timed out that less should be asked for. */
   get ranOutOfTime(): boolean {
@@ -37,7 +33,7 @@ export class RetryPolicy {
     // The gate keeps requests for as long as the service asked for, or fails them.
     if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) return 0
     if (error instanceof UnsentError) return ++this.unsent < MOST_UNSENT ? 0 : undefined
-    const isRateLimited = error instanceof RateLimitedError
+    const isRateLimited = error.status === RATE_LIMITED
     const mayRetry = isRateLimited ? ++this.rateLimits < MOST_RATE_LIMITS : ++this.attempts < maxAttempts
     this.timeouts = error.timedOut ? this.timeouts + 1 : 0
     if (!mayRetry) return undefined
@@ -56,8 +52,8 @@ export function retryDelayMs(attempt: number, askedMs: number | undefined, rando
   return askedMs === undefined ? base * (0.5 + random() * 0.5) : base + random() * 250
 }
 
-/** A 429: the budget is spent for now. */
-export class RateLimitedError extends TransientError {}
+/** The status that says that the budget is spent for now. */
+export const RATE_LIMITED = 429
 
 /** No connection was made. */
 export class UnsentError extends TransientError {
@@ -80,12 +76,10 @@ export function failureOf(
   { retryAfterMs, resetMs = 0 }: RateHeaders,
 ): Error {
   const text = `${request}: HTTP ${status}: ${message}`
-  if (status === 429) {
+  if (status === RATE_LIMITED) {
     // The budget waits for the reset, but not for one that is too far away.
-    return new RateLimitedError(text, {
-      retryAfterMs: retryAfterMs ?? (resetMs > LONGEST_WAIT_MS ? resetMs : undefined),
-      status,
-    })
+    const askedMs = retryAfterMs ?? (resetMs > LONGEST_WAIT_MS ? resetMs : undefined)
+    return new TransientError(text, { retryAfterMs: askedMs, status })
   }
   if (isTriedAgain(status)) return new TransientError(text, { retryAfterMs, status })
   if (status === 401 || (status === 400 && WRONG_KEY.test(message))) {
