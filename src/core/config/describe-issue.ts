@@ -19,12 +19,9 @@ export function describeIssue(issue: z.core.$ZodIssue, document: unknown): strin
     return issue.keys.map((key) => `${[...issue.path, shownName(key)].join('.')}: unknown; ${hintFor(issue.path, key)}`)
   }
   const value = shownValue(issue.input, issue.path.map(String), valueAt(document, issue.path))
-  const hint =
-    issue.code === 'invalid_value'
-      ? didYouMean(issue.input, issue.values.map(String))
-      : path === 'source.base_url'
-        ? versionHint(issue.input)
-        : ''
+  const address = path === 'source.base_url' ? shownAddress(issue.input) : undefined
+  const similar = issue.code === 'invalid_value' ? didYouMean(issue.input, issue.values.map(String)) : ''
+  const hint = address === undefined ? similar : `; did you mean "${address}/v1"?`
   return [`${path === '' ? 'the whole file' : path}: got ${value}; allowed: ${allowedBy(issue)}${hint}`]
 }
 
@@ -67,11 +64,6 @@ function shownAddress(input: unknown): string | undefined {
   return username + search + hash === '' && !isLikeKey(pathname)
     ? origin + pathname.replace(/(?<!\/)\/+$/, '')
     : undefined
-}
-
-function versionHint(input: unknown): string {
-  const address = shownAddress(input)
-  return address === undefined ? '' : `; did you mean "${address}/v1"?`
 }
 
 function shownName(name: string): string {

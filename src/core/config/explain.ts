@@ -1,6 +1,6 @@
 import { REDACTED } from '../redactor.ts'
 import { valueAt } from './describe-issue.ts'
-import { isSecret, isSecretAddress } from './secrets.ts'
+import { SECRET_ADDRESS, SECRET_NAME } from './secrets.ts'
 import { everySetting } from './settings.ts'
 import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
@@ -28,24 +28,15 @@ export function explain(config: object, written: unknown, env: NodeJS.ProcessEnv
       from: value === null ? 'default' : originOf(leaf, written, env),
     }))
   })
-  const outside = Object.entries(ONLY_VARIABLES).map(([variable, path]) => {
-    const value = valueAt(config, path.split('.')) ?? null
-    return {
-      setting: variable,
-      value: value === null ? null : shown(path.split('.'), value),
-      from: given(variable, env) ?? 'default',
-    }
+  const outside = Object.entries(ONLY_VARIABLES).map(([setting, path]) => {
+    const value = shown(path.split('.'), valueAt(config, path.split('.')) ?? null)
+    return { setting, value, from: given(setting, env) ?? 'default' }
   })
   return [...inFile, ...outside]
 }
 
-interface Leaf {
-  path: string[]
-  value: unknown
-}
-
 /** Lists of plain values stay whole: people set them as one. */
-function leavesOf(value: unknown, path: string[]): Leaf[] {
+function leavesOf(value: unknown, path: string[]): { path: string[]; value: unknown }[] {
   if (value === undefined) return [{ path, value: null }]
   const isGroup = typeof value === 'object' && value !== null && Object.keys(value).length > 0
   if (!isGroup || (Array.isArray(value) && value.every((item) => typeof item !== 'object'))) return [{ path, value }]
@@ -75,10 +66,10 @@ function given(variable: string, env: NodeJS.ProcessEnv): string | undefined {
 function shown(path: readonly string[], value: unknown): unknown {
   const name = path.at(-1) ?? ''
   if (typeof value !== 'string') return value
-  if (isSecret(name)) return REDACTED
+  if (SECRET_NAME.test(name)) return REDACTED
   if (!/(^|_)url$/.test(name) || !URL.canParse(value)) return value
   const { protocol, host, username, pathname } = new URL(value)
   // Who knows the rest of such an address can write there.
-  if (isSecretAddress(name)) return `${protocol}//${host}/${REDACTED}`
+  if (SECRET_ADDRESS.test(name)) return `${protocol}//${host}/${REDACTED}`
   return `${protocol}//${username === '' ? '' : `${username}@`}${host}${pathname === '/' ? '' : pathname}`
 }

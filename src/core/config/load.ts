@@ -61,22 +61,18 @@ const SECRET_VARIABLES = [
   ...['METABASE_API_KEY', 'METABASE_PASSWORD', 'METABASE_DATABASE_URL'],
 ]
 
-const OUR_VARIABLES = [
-  'VISIBILITY_CONFIG',
-  'VISIBILITY_PROJECTS',
-  ...Object.values(VARIABLES),
-  ...Object.keys(ONLY_VARIABLES),
+const ALL_VARIABLES = [
+  ...['VISIBILITY_CONFIG', 'VISIBILITY_PROJECTS'],
+  ...[...Object.values(VARIABLES), ...Object.keys(ONLY_VARIABLES)],
+  ...SECRET_VARIABLES.map((name) => `${name}_FILE`),
 ]
-  .flatMap((name) => (SECRET_VARIABLES.includes(name) ? [name, `${name}_FILE`] : [name]))
-  .filter((name) => name.startsWith('VISIBILITY_'))
+const OUR_VARIABLES = ALL_VARIABLES.filter((name) => name.startsWith('VISIBILITY_'))
 
 /** Names that a report may not take: they belong to other tables or views of the schema. */
 const RESERVED = new Set([
-  ...BASE_STREAMS,
-  ...EXTRA_STREAMS,
+  ...[...BASE_STREAMS, ...EXTRA_STREAMS, ...BI_VIEWS],
   ...['project_profiles', 'models', 'prompt_tags', 'prompt_suggestion_tags', 'chat_contents'],
   ...['prompt_history', 'brand_history'],
-  ...BI_VIEWS,
 ])
 
 /** Reads the configuration file and the environment; the environment wins. Only core/config reads `process.env`. */
@@ -92,13 +88,11 @@ export function loadConfig({ file, env = process.env, redactor = createRedactor(
 
 /** Collects the secrets of the environment, whether or not the rest of the configuration can be read. */
 export function learnEnvironment(redactor: Redactor, env: NodeJS.ProcessEnv = process.env): void {
-  for (const name of SECRET_VARIABLES) {
-    const value = nonEmpty(env[name])
-    if (value !== undefined) redactor.add(secretsOfVariable(name, value))
-  }
+  for (const name of SECRET_VARIABLES) redactor.add(secretsOfVariable(name, nonEmpty(env[name])))
 }
 
-function secretsOfVariable(name: string, value: string): string[] {
+function secretsOfVariable(name: string, value: string | undefined): string[] {
+  if (value === undefined) return []
   return name.endsWith('_URL') ? secretsOfAddress(value) : [value]
 }
 
@@ -116,7 +110,7 @@ function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redact
   }
   const fromEnv = (name: string) => {
     const secret = fromEnvironment(env, name)
-    if (secret !== undefined) learn(secretsOfVariable(name, secret))
+    learn(secretsOfVariable(name, secret))
     return secret
   }
   const token = fromEnv('VISIBILITY_TOKEN')
@@ -297,16 +291,15 @@ function checkSense(config: FileConfig, origin: string, originOfProjects: string
   }
   const { start_date, end_date, earliest_date } = config
   const today = dayOf(new Date())
-  if (earliest_date > today) {
-    fail(`earliest_date: got "${earliest_date}"; allowed: today (UTC) or earlier`)
+  for (const name of ['start_date', 'end_date'] as const) {
+    const day = config[name]
+    if (day !== undefined && day < earliest_date) fail(`${name}: ${tooEarly(day, earliest_date)}`)
   }
-  if (start_date !== undefined && start_date < earliest_date) fail(`start_date: ${tooEarly(start_date, earliest_date)}`)
-  if (end_date !== undefined && end_date < earliest_date) fail(`end_date: ${tooEarly(end_date, earliest_date)}`)
-  if (start_date !== undefined && end_date !== undefined && end_date < start_date) {
+  if (start_date !== undefined && end_date !== undefined && end_date < start_date)
     fail(`end_date: got "${end_date}"; allowed: start_date (${start_date}) or later`)
-  }
-  if (start_date !== undefined && start_date > today) {
-    fail(`start_date: got "${start_date}"; allowed: today (${today}, UTC, by the clock of this machine) or earlier`)
+  for (const name of ['earliest_date', 'start_date'] as const) {
+    if ((config[name] ?? today) > today)
+      fail(`${name}: got "${config[name]}"; allowed: today (${today}, UTC, by the clock of this machine) or earlier`)
   }
   if (config.chat_contents !== undefined && !config.streams.includes('chats'))
     fail('chat_contents: needs the stream chats, which is not in streams')

@@ -3,22 +3,21 @@ import { decoded } from '../redactor.ts'
 
 /* Which settings are secrets, or hold some. */
 
-const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
+/** The names of settings that are secrets. */
+export const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
 /** Addresses that are secrets as a whole: to know one is enough to write there. */
-const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
+export const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
 const SECRET_PARAMETER = /key|token|secret|pass|sig|auth/i
 // A part of a path that is as long is likely to be a token, not a word.
 const SHORTEST_TOKEN = 16
 // These words occur in ordinary output. Taking such a password out of it would hide nothing, and show which word it is.
 const PUBLIC_WORDS = ['visibility', 'visibility-sync', 'postgres', 'postgresql', 'metabase', 'password', 'secret']
 
-interface Setting {
-  path: readonly string[]
-  text: string
-}
-
 /** Every text of a parsed document, with the names that lead to it. */
-export function* textsIn(value: unknown, path: readonly string[] = []): Generator<Setting> {
+export function* textsIn(
+  value: unknown,
+  path: readonly string[] = [],
+): Generator<{ path: readonly string[]; text: string }> {
   if (typeof value === 'string') yield { path, text: value }
   else if (typeof value === 'object' && value !== null) {
     for (const [name, item] of Object.entries(value)) yield* textsIn(item, [...path, name])
@@ -29,14 +28,6 @@ export function* textsIn(value: unknown, path: readonly string[] = []): Generato
 export function mayHoldSecret(path: readonly string[]): boolean {
   const name = path.at(-1) ?? ''
   return SECRET_NAME.test(name) || /(^|_)url$/.test(name)
-}
-
-export function isSecret(name: string): boolean {
-  return SECRET_NAME.test(name)
-}
-
-export function isSecretAddress(name: string): boolean {
-  return SECRET_ADDRESS.test(name)
 }
 
 /** Every value in a document that must not be shown, whether the document is valid or not. */

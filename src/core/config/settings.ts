@@ -30,29 +30,18 @@ function settingsOf(schema: z.core.$ZodType, path: string): Setting[] {
 
 /** Without what makes it optional, gives it a default or prepares its value. */
 function unwrapped(schema: z.core.$ZodType): z.core.$ZodType {
-  if (
-    schema instanceof z.ZodDefault ||
-    schema instanceof z.ZodPrefault ||
-    schema instanceof z.ZodOptional ||
-    schema instanceof z.ZodNullable
-  )
-    return unwrapped(schema.unwrap())
+  const { innerType } = schema._zod.def as { innerType?: z.core.$ZodType }
+  if (innerType !== undefined) return unwrapped(innerType)
   if (schema instanceof z.ZodPipe) return unwrapped(schema.in instanceof z.ZodTransform ? schema.out : schema.in)
   return schema
 }
 
 /** The names that are allowed in a group of settings; none if it is no group of fixed names. */
-function namesIn(path: readonly PropertyKey[]): string[] {
-  let schema: z.core.$ZodType | undefined = configSchema
-  for (const step of path) {
-    const inner: z.core.$ZodType | undefined = schema === undefined ? undefined : unwrapped(schema)
-    if (inner instanceof z.ZodObject) schema = (inner.shape as Record<PropertyKey, z.core.$ZodType>)[step]
-    else if (inner instanceof z.ZodArray) schema = inner.element
-    else if (inner instanceof z.ZodRecord) schema = inner.valueType
-    else schema = undefined
-  }
-  const group = schema === undefined ? undefined : unwrapped(schema)
-  return group instanceof z.ZodObject ? Object.keys(group.shape) : []
+function namesIn(group: readonly PropertyKey[]): string[] {
+  const inGroup = everySetting()
+    .map(({ path }) => path.replaceAll('[]', '.[]').split('.'))
+    .filter((steps) => group.every((step, index) => ['[]', '*', String(step)].includes(steps[index] ?? '')))
+  return inGroup.map((steps) => steps[group.length] ?? '')
 }
 
 /** The setting that was probably meant by an unknown name: one of the same group, or one of another group. */
