@@ -46,23 +46,14 @@ export class TotalsCounter {
       this.lastDay = day
     }
     const brand = row[this.brandAt] as string
-    const totals = this.lastTotals.get(brand) ?? this.addBrand(brand)
-    const at = this.totalsAt
-    if (this.overlaps) {
-      // The largest values without this row are not known.
-      if (sign === -1) return void this.lastTotals.delete(brand)
-      for (const [index, position] of at.entries()) totals[index] = Math.max(totals[index]!, row[position] as number)
-      return
+    // The largest values without this row are not known.
+    if (this.overlaps && sign === -1) return void this.lastTotals.delete(brand)
+    const totals: BrandTotals = this.lastTotals.get(brand) ?? [0, 0, 0]
+    this.lastTotals.set(brand, totals)
+    for (let index = 0; index < totals.length; index++) {
+      const value = row[this.totalsAt[index]!] as number
+      totals[index] = this.overlaps ? Math.max(totals[index]!, value) : totals[index]! + sign * value
     }
-    totals[0] += sign * (row[at[0]!] as number)
-    totals[1] += sign * (row[at[1]!] as number)
-    totals[2] += sign * (row[at[2]!] as number)
-  }
-
-  private addBrand(brand: string): BrandTotals {
-    const none: BrandTotals = [0, 0, 0]
-    this.lastTotals.set(brand, none)
-    return none
   }
 }
 

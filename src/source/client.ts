@@ -96,13 +96,8 @@ export function createClient(options: ClientOptions) {
 
   /** The projects of a company key, as `id (name)`; none if the service does not list them. */
   async function projectsOf(caller: Caller, { signal }: CallContext = {}): Promise<string[]> {
-    const request = {
-      method: 'GET',
-      path: 'projects',
-      repeatable: false,
-      timeoutMs: 15_000,
-      schema: projectList,
-    } as const
+    const of = { path: 'projects', timeoutMs: 15_000, schema: projectList }
+    const request = { ...of, method: 'GET', repeatable: false } as const
     try {
       const { body } = await http.send(request, accountOf(caller), { signal })
       return body.data.map(({ id, name }) => (name ? `${id} (${clip(name, 60)})` : id))
@@ -114,19 +109,21 @@ export function createClient(options: ClientOptions) {
 
   async function page(
     caller: Caller,
-    request: Pick<HttpRequest, 'method' | 'path' | 'query' | 'json'>,
-    { limit = PAGE_LIMIT_DEFAULT }: { limit?: number | undefined },
+    { method, path }: Operation,
+    params: { limit?: number | undefined },
     context?: CallContext,
   ): Promise<Page> {
-    const asked = { ...request, repeatable: true, limit, schema: listEnvelope }
+    const { limit = PAGE_LIMIT_DEFAULT } = params
+    const sent = method === 'GET' ? { query: params as HttpRequest['query'] & object } : { json: params }
+    const asked = { method, path, ...sent, repeatable: true, limit, schema: listEnvelope }
     const { items, count, body, needsTextCheck, unknownFields } = await send(caller, asked, context)
     return { items, count, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck, unknownFields }
   }
 
   function listOf<S extends z.ZodType<{ limit?: number | undefined }>>(path: string, schema: S) {
     return (caller: Caller, request: z.infer<S>, context?: CallContext): Promise<Page> => {
-      const query = checked(schema, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'GET', path, query }, request, context)
+      const params = checked(schema, { ...request, project_id: caller.projectId })
+      return page(caller, { method: 'GET', path }, params, context)
     }
   }
 
@@ -141,25 +138,20 @@ export function createClient(options: ClientOptions) {
     }
   }
 
+  /** A list or report by its path: what a service may offer beyond the ten operations. */
+  function open(caller: Caller, operation: Operation, request: requests.ReportRequest, context?: CallContext) {
+    const params = checked(requests.reportRequest, { ...request, project_id: caller.projectId })
+    return page(caller, operation, params, context)
+  }
+
   const classificationCreator = (kind: 'domains' | 'urls') =>
     creatorOf(`classifications/${kind}`, requests.createClassificationRequest, createdClassification)
 
   return {
-    brandsReport(caller: Caller, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
-      const json = checked(requests.reportRequest, { ...request, project_id: caller.projectId })
-      return page(caller, { method: 'POST', path: 'reports/brands', json }, request, context)
-    },
+    open,
 
-    /** A list or report by its path: what a service may offer beyond the ten operations. */
-    open(caller: Caller, operation: Operation, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
-      const { method, path } = operation
-      const params = checked(requests.reportRequest, { ...request, project_id: caller.projectId })
-      return page(
-        caller,
-        { method, path, ...(method === 'GET' ? { query: params } : { json: params }) },
-        request,
-        context,
-      )
+    brandsReport(caller: Caller, request: requests.ReportRequest, context?: CallContext): Promise<Page> {
+      return open(caller, { method: 'POST', path: 'reports/brands' }, request, context)
     },
 
     /** The projects that a key covers. It is the same list for each of them, so it is asked for once until `resetOutages`. */
@@ -168,10 +160,7 @@ export function createClient(options: ClientOptions) {
       const known = projectPages.get(name)
       if (known !== undefined) return known
       // Items that a sink takes would be there only once.
-      const asked = page(caller, { method: 'GET', path: 'projects', query: { ...request } }, request, {
-        ...context,
-        sink: undefined,
-      })
+      const asked = page(caller, { method: 'GET', path: 'projects' }, request, { ...context, sink: undefined })
       projectPages.set(name, asked)
       // A refusal is the same for each project; anything else may pass.
       asked.catch((error: unknown) => {
@@ -181,18 +170,10 @@ export function createClient(options: ClientOptions) {
     },
 
     /** The profile as the service gave it; null if it has none. */
-    async projectProfile(
-      caller: Caller,
-      context?: CallContext,
-    ): Promise<{ profile: unknown; needsTextCheck: boolean }> {
+    async projectProfile(caller: Caller, context?: CallContext) {
       const query = checked(requests.profileRequest, { project_id: caller.projectId })
-      const request = {
-        method: 'GET',
-        path: 'project-profile',
-        query,
-        repeatable: true,
-        schema: profileEnvelope,
-      } as const
+      const of = { path: 'project-profile', query, schema: profileEnvelope }
+      const request = { ...of, method: 'GET', repeatable: true } as const
       const { body, needsTextCheck } = await send(caller, request, context)
       return { profile: body.profile, needsTextCheck }
     },
@@ -203,11 +184,7 @@ export function createClient(options: ClientOptions) {
     chats: listOf('chats', requests.chatsRequest),
 
     /** What a single answer says. It is sent once: the caller has a budget of requests, and decides whether to ask again. */
-    async chatContent(
-      caller: Caller,
-      id: string,
-      context?: CallContext,
-    ): Promise<{ content: Record<string, unknown>; needsTextCheck: boolean }> {
+    async chatContent(caller: Caller, id: string, context?: CallContext) {
       const template = 'chats/{id}/content'
       const path = `chats/${encodeURIComponent(id)}/content`
       const query = { project_id: caller.projectId }

@@ -99,11 +99,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     throwHttpErrors: false,
     // Measured: unpacking here costs two thirds of what got's own decompression costs.
     decompress: false,
-    timeout: {
-      lookup: connectMs,
-      connect: connectMs,
-      secureConnect: connectMs,
-    },
+    timeout: { lookup: connectMs, connect: connectMs, secureConnect: connectMs },
     headers: {
       'user-agent': 'visibility-sync',
       accept: 'application/json',
@@ -111,11 +107,8 @@ export function createHttp(options: HttpOptions): HttpClient {
     },
   })
 
-  const gate = new Gate({
-    host: new URL(options.baseUrl).host,
-    patienceMs: options.patienceMs,
-    onOutage: options.onOutage,
-  })
+  const { patienceMs, onOutage } = options
+  const gate = new Gate({ host: new URL(options.baseUrl).host, patienceMs, onOutage })
 
   async function attempt<T>(
     request: HttpRequest<T>,
@@ -139,9 +132,8 @@ export function createHttp(options: HttpOptions): HttpClient {
         if (connection !== undefined) throw new UnsentError(`${operation}: ${connection.cause}`, connection)
         // got's errors carry the request's headers, so only the code and a clean message go on.
         const code = codeOf(error) ?? 'no answer'
-        throw new TransientError(`${operation}: ${code} (${clip(messageOf(error))})`, {
-          timedOut: code === 'ETIMEDOUT',
-        })
+        const message = `${operation}: ${code} (${clip(messageOf(error))})`
+        throw new TransientError(message, { timedOut: code === 'ETIMEDOUT' })
       }
       const status = head.statusCode
       const now = options.clock()
