@@ -178,13 +178,15 @@ export async function prepareCluster(folder: string): Promise<Programs> {
   const rules = fs.readFileSync(join(data, 'pg_hba.conf'), 'utf8')
   // Version 0.2.0 trusted our role. The first rule that matches is valid, so the rules that follow may stay.
   if (!rules.startsWith(RULES)) fs.writeFileSync(join(data, 'pg_hba.conf'), RULES + rules)
-  const password = randomBytes(24).toString('base64url')
+  const password = newPassword()
   await runStatements(programs, data, `alter role ${ROLE} password '${password}'\n`)
   writePassword(folder, password)
   return programs
 }
 
-/** Makes a cluster without a password under another name, and renames it: a command that is killed leaves no half of a cluster. */
+const newPassword = () => randomBytes(24).toString('base64url')
+
+/** Makes a cluster under another name, and renames it: a command that is killed leaves no half of a cluster. */
 async function create(programs: Programs, folder: string): Promise<void> {
   for (const name of fs.readdirSync(folder)) {
     const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
@@ -196,9 +198,12 @@ async function create(programs: Programs, folder: string): Promise<void> {
     await run(programs, draft, ['initdb', '-D', draft, '-U', 'postgres', '-A', 'trust', '--no-sync', ...LOCALE])
     fs.writeFileSync(join(draft, 'postgresql.conf'), SETTINGS, { flag: 'a' })
     fs.writeFileSync(join(draft, 'pg_hba.conf'), RULES)
-    const role = `create role ${ROLE} login createdb createrole\n`
+    const password = newPassword()
+    const role = `create role ${ROLE} login createdb createrole password '${password}'\n`
     await runStatements(programs, draft, `${role}create database ${ROLE} owner ${ROLE}\n`)
     fs.renameSync(draft, dataPath(folder))
+    // At once, so that no other command finds the cluster without its password and sets another one.
+    writePassword(folder, password)
   } catch (error) {
     // Another command may have been faster.
     if (hasCluster(folder)) return

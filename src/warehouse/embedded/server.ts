@@ -244,8 +244,8 @@ async function clearStaleLock(folder: string): Promise<void> {
 
 /** Starts the server and waits until it accepts connections. It outlives this process; its last user stops it. */
 async function launch(folder: string, options: readonly string[]): Promise<string> {
-  const programs = await prepareCluster(folder)
   await clearStaleLock(folder)
+  const programs = await prepareCluster(folder)
   const data = dataPath(folder)
   const path = join(folder, 'postgres.log')
   if (fs.existsSync(path) && fs.statSync(path).size > LOG_BYTES) fs.renameSync(path, `${path}.1`)
@@ -260,19 +260,23 @@ async function launch(folder: string, options: readonly string[]): Promise<strin
   const child = programs.start(['postgres', '-D', at, ...options], { cwd: data, stdio })
   fs.closeSync(log)
   child.unref()
-  let problem: string | undefined
-  const reason = () => reasonIn(fs.readFileSync(path).subarray(start).toString(), child.pid!)
+  let ended: Error | number | null | undefined
   child.on('error', (error) => {
-    problem = error.message
+    ended = error
   })
   child.on('exit', (code) => {
-    problem = code === 0 ? 'another command stopped it' : reason()
+    ended ??= code
   })
-  for (const deadline = monotonic() + START_MS; problem === undefined && monotonic() < deadline; await delay(POLL_MS)) {
+  for (const deadline = monotonic() + START_MS; ended === undefined && monotonic() < deadline; await delay(POLL_MS)) {
     const server = readServer(folder)
     if (server?.pid === child.pid && server?.isReady) return `started ${programs.how}`
   }
-  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${problem ?? reason()}`)
+  const reason = () => {
+    if (ended instanceof Error) return ended.message
+    if (ended === 0) return 'another command stopped it'
+    return reasonIn(fs.readFileSync(path).subarray(start).toString(), child.pid!)
+  }
+  throw new TransientError(`the embedded Postgres does not start (see ${path}):\n${reason()}`)
 }
 
 /** Why a server ended: its own fatal error, or the last lines of the log. Servers of other commands write to the log, too. */
