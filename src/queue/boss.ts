@@ -130,7 +130,7 @@ export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Pr
 }
 
 // Raised whenever the same answer would be loaded as other rows than before, or results are written in another form.
-const LOADING_VERSION = 3
+const LOADING_VERSION = 4
 
 /** What decides which rows a window becomes. */
 export interface QueueIdentity {

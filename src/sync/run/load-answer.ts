@@ -50,8 +50,8 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
       entities: isStored ? entities : noEntities(),
       labels: config.labels,
       memory: run.entities,
-      // Rows of older days have older names.
-      mayRename: range !== undefined && range.to >= addDays(run.lookbackFrom, -1),
+      // Rows of older days have older names. Without a lookback, the day before today counts as well.
+      mayRename: range !== undefined && range.to >= addDays(run.lookbackFrom, run.config.lookback_days === 0 ? -2 : -1),
     })
     await saveDrift(tx, projectStream, sifted.drift, runId)
     if (stream.isExtra) await forgetNotOffered(tx, projectStream)
