@@ -33,7 +33,7 @@ const SHOWN: Partial<Record<Section, number>> = {
   ...{ brands: 50, 'by-model': 50, 'by-topic': 50, prompts: 50, cited: 50, 'source-prompts': 50, 'source-pages': 50 },
 }
 // Without an own brand there is nothing that these could be about.
-const OF_OWN: ReadonlySet<Section> = new Set<Section>(['summary', 'by-model', 'by-topic', 'prompts'])
+const OF_OWN: ReadonlySet<Section> = new Set<Section>(['summary', 'by-model', 'by-topic', 'prompts', 'source-pages'])
 
 export interface Brand {
   id: string

@@ -113,13 +113,22 @@ export function chartData(section: ChartSection, all: readonly Partial<Row>[], r
   // A period that has just begun has few answers, and would look like a fall.
   const last = at(all.at(-1) ?? {})
   const rows = all.filter((row) => at(row) !== last || row.is_complete === true || sampleOf(row) >= ENOUGH)
-  const x = [...new Set(rows.map(at))].sort()
-  const isComplete = x.map((day) => rows.every((row) => at(row) !== day || row.is_complete === true))
-  const isProvisional = x.map((day) => rows.some((row) => at(row) === day && row.is_provisional !== false))
+  const periods = new Map<Day, { isComplete: boolean; isProvisional: boolean }>()
+  const byBrand = new Map<string, Map<Day, Partial<Row>>>()
+  for (const row of rows) {
+    const period = periods.get(at(row)) ?? { isComplete: true, isProvisional: false }
+    period.isComplete &&= row.is_complete === true
+    period.isProvisional ||= row.is_provisional !== false
+    periods.set(at(row), period)
+    const own = byBrand.get(row.brand_id!) ?? new Map<Day, Partial<Row>>()
+    byBrand.set(row.brand_id!, own.set(at(row), row))
+  }
+  const x = [...periods.keys()].sort()
+  const isComplete = x.map((day) => periods.get(day)!.isComplete)
+  const isProvisional = x.map((day) => periods.get(day)!.isProvisional)
   const hasMeans = grain === 'day' && x.length >= 2 * MEAN_DAYS
 
-  const found = [...new Set(rows.map((row) => row.brand_id!))].map((brandId) => {
-    const own = new Map(rows.filter((row) => row.brand_id === brandId).map((row) => [at(row), row]))
+  const found = [...byBrand].map(([brandId, own]) => {
     const weights = [...own.values()].map((row) => (kind.unit === 'share' ? numberIn(row, kind.value) : sampleOf(row)))
     const isFocus = brandId === focus
     const rank = isFocus ? Infinity : weights.reduce<number>((sum, weight) => sum + (weight ?? 0), 0)

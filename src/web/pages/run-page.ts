@@ -63,12 +63,14 @@ function tiles({ run }: RunPage, took: number | undefined): Html {
   const sum = (field: Parameters<typeof sumOf>[1]) => (isKnown ? number(sumOf(summary, field)) : '–')
   const failed = troublesOf(summary).filter(({ kind }) => kind !== 'held' && kind !== 'quarantined')
   const failures = failed.reduce((total, trouble) => total + trouble.count, 0)
+  // Runs of older versions did not count them.
+  const countsRetries = isKnown && summary.every((row) => row.requests === undefined || row.retries !== undefined)
   const perSecond =
     took !== undefined && took >= 1 ? `${number(Math.round(sumOf(summary, 'rows_read') / took))} a second` : ''
   return html`${tile('Took', took === undefined ? 'not ended' : duration(took))}
 ${tile('Windows and lists', sum('windows'))}
 ${tile('Rows read', sum('rows_read'), isKnown ? perSecond : '')}
-${tile('Requests', sum('requests'), isKnown ? `${number(sumOf(summary, 'retries'))} of them tried again` : '')}
+${tile('Requests', sum('requests'), countsRetries ? `${number(sumOf(summary, 'retries'))} of them tried again` : '')}
 ${tile('New, changed, deleted', isKnown ? `${sum('inserted')} / ${sum('updated')} / ${sum('deleted')}` : '–')}
 ${tile('Failures', isKnown ? number(failures) : '–')}`
 }
