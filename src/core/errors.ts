@@ -176,17 +176,18 @@ const FRAME = /(?:file:\/\/|(?<=[( ])\/)[^\s(:]+\.c?js(?=:\d+:\d+)/
  * maps of all files at each start.
  */
 export function realStack(stack: string): string {
+  const maps = new Map<string, SourceMap | undefined>()
+  const realLine = (line: string) => {
+    const file = FRAME.exec(line)?.[0]
+    if (file === undefined) return line
+    if (!maps.has(file)) maps.set(file, mapOf(file))
+    const [found, row, column] = /:(\d+):(\d+)/.exec(line.slice(line.indexOf(file) + file.length))!
+    const entry = maps.get(file)?.findEntry(Number(row) - 1, Number(column) - 1)
+    if (entry === undefined || !('originalSource' in entry)) return line
+    const source = entry.originalSource.replace(/^(\.\.\/)+/, '')
+    return line.replace(file + found, `${source}:${entry.originalLine + 1}:${entry.originalColumn + 1}`)
+  }
   return stack.split('\n').map(realLine).join('\n')
-}
-
-function realLine(line: string): string {
-  const file = FRAME.exec(line)?.[0]
-  if (file === undefined) return line
-  const [found, row, column] = /:(\d+):(\d+)/.exec(line.slice(line.indexOf(file) + file.length))!
-  const entry = mapOf(file)?.findEntry(Number(row) - 1, Number(column) - 1)
-  if (entry === undefined || !('originalSource' in entry)) return line
-  const source = entry.originalSource.replace(/^(\.\.\/)+/, '')
-  return line.replace(file + found, `${source}:${entry.originalLine + 1}:${entry.originalColumn + 1}`)
 }
 
 function mapOf(file: string): SourceMap | undefined {

@@ -60,6 +60,8 @@ type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
 export class CreationJournal {
   private readonly known = new Map<CreationKind, Map<string, string | null>>()
   private readonly tried = new Map<CreationKind, Map<string, Creation>>()
+  /** The topics that prompts can have. A topic that was created before may be removed since. */
+  private readonly topicIds = new Map<string, string>()
   /** What was sent in this command and has no known end. */
   private readonly inDoubt = new Set<string>()
 
@@ -111,7 +113,7 @@ export class CreationJournal {
   }
 
   private topicId(topic: string): string | undefined {
-    return /^to_[\w-]+$/.test(topic) ? topic : (this.knownId({ kind: 'topic', name: topic }) ?? undefined)
+    return /^to_[\w-]+$/.test(topic) ? topic : this.topicIds.get(topic)
   }
 
   private async createOne(wish: CreationRequest): Promise<Made> {
@@ -250,7 +252,10 @@ export class CreationJournal {
        where project_id = $1 and name is not null and removed_at is null`,
       [projectId],
     )
-    for (const { name, id } of rows) known.set(name, id)
+    for (const { name, id } of rows) {
+      known.set(name, id)
+      if (kind === 'topic') this.topicIds.set(name, id)
+    }
     if (kind !== 'topic') return
     for (const [name, { state, id }] of tried)
       if (state === 'created' || state === 'existing') known.set(name, known.get(name) ?? id)
@@ -259,12 +264,14 @@ export class CreationJournal {
   /** What the API cannot list is kept from its creation. */
   private async saveCreated({ kind, name, color }: CreationRequest, id: string | null): Promise<void> {
     const { warehouse } = this.services
-    if (kind === 'topic' && id !== null)
+    if (kind === 'topic' && id !== null) {
+      this.topicIds.set(name!, id)
       await warehouse.pool.query(
         `insert into ${tableName(warehouse, 'topics')} (project_id, topic_id, name) values ($1, $2, $3)
          on conflict (project_id, topic_id) do update set name = excluded.name`,
         [this.project.id, id, name],
       )
+    }
     if (kind === 'url-classification')
       await warehouse.pool.query(
         `insert into ${tableName(warehouse, 'url_classifications')} (project_id, name, color) values ($1, $2, $3)

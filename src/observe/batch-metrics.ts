@@ -33,7 +33,7 @@ export async function publishLastRun(
     return undefined
   })
   const text = await lastRunText({ ...run, endedAt: clock() }, ledger)
-  const warn = (sent: Promise<void>) => orWarn(sent, log, 'the metrics could not be published', signal)
+  const warn = (sent: Promise<void>) => orWarn(sent, log, 'the metrics could not be published')
   await Promise.all([
     push_url && warn(pushMetrics(push_url, text, ledger !== undefined, signal)),
     textfile && warn(writeTextfile(textfile, text)),

@@ -33,10 +33,10 @@ export function outsideFailure(error: unknown): string {
   return status === undefined ? (codeOf(error) ?? 'no answer') : `HTTP ${status}`
 }
 
-/** Waits for something outside to be sent; a failure is logged, unless it was given up. */
-export async function orWarn(work: Promise<void>, log: Log, message: string, signal: AbortSignal): Promise<void> {
+/** Waits for something outside to be sent. A failure is logged; with a signal, only if it was not given up. */
+export async function orWarn(work: Promise<void>, log: Log, message: string, signal?: AbortSignal): Promise<void> {
   await work.catch((error: unknown) => {
-    if (!signal.aborted) log.warn({ reason: outsideFailure(error) }, message)
+    if (!signal?.aborted) log.warn({ reason: outsideFailure(error) }, message)
   })
 }
 
