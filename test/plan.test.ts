@@ -1,13 +1,12 @@
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, type Day, dayFromNumber, dayNumber, daysIn, isDay, type Range } from '../src/core/day.ts'
-import { type FailureCode, failureCodeOf } from '../src/core/failure-code.ts'
+import type { FailureCode } from '../src/core/failure-code.ts'
 import type { CoveredDay } from '../src/ledger/coverage.ts'
 import { endOfFailure } from '../src/queue/end-of-failure.ts'
 import { Density } from '../src/sync/plan/density.ts'
-import { type CoverageSummary, dueDays, readableRange } from '../src/sync/plan/due-days.ts'
-import { halves, planWindows, WindowFeed } from '../src/sync/plan/window-feed.ts'
-import { withRetries } from '../src/warehouse/retry.ts'
+import { type CoverageSummary, dueDays } from '../src/sync/plan/due-days.ts'
+import { planWindows, WindowFeed } from '../src/sync/plan/window-feed.ts'
 
 const day = fc.integer({ min: dayNumber('2019-12-01'), max: dayNumber('2028-03-31') }).map(dayFromNumber)
 const covered = (
@@ -54,45 +53,6 @@ test('every due day lies in exactly one window, and no window leaves the range',
   )
 })
 
-test('a feed hands out every due day once, whatever comes back full, and ends', () => {
-  fc.assert(
-    fc.property(
-      fc.uniqueArray(day, { maxLength: 200 }),
-      fc.infiniteStream(fc.integer({ min: 0, max: 3 })),
-      (due, draws) => {
-        const feed = new WindowFeed(due, new Density([], '2028-04-01'), () => 1000)
-        const read: string[] = []
-        const next = draws[Symbol.iterator]()
-        for (let steps = 0; !feed.isExhausted; steps++) {
-          expect(steps).toBeLessThan(5000)
-          const window = feed.next()
-          expect(window).toBeDefined()
-          const full = countDays(window!) > 1 && next.next().value === 0
-          if (full) feed.density.learnFull(countDays(window!), 1000)
-          else {
-            read.push(...daysIn(window!))
-            feed.density.learn(window!, new Map(daysIn(window!).map((date) => [date, 50])))
-          }
-          if (full) feed.split(window!)
-          else feed.markLoaded(window!)
-        }
-        expect(read.sort()).toEqual([...due].sort())
-      },
-    ),
-  )
-})
-
-test('halves cover a range without a gap or an overlap', () => {
-  fc.assert(
-    fc.property(day, fc.integer({ min: 1, max: 900 }), (from, length) => {
-      const range = { from, to: addDays(from, length) }
-      const [older, newer] = halves(range)
-      expect([...daysIn(older), ...daysIn(newer)]).toEqual(daysIn(range))
-      expect(Math.abs(countDays(older) - countDays(newer))).toBeLessThanOrEqual(1)
-    }),
-  )
-})
-
 test('due are missing days, the lookback, and days that are held, quarantined or stale', () => {
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const coverage = daysIn({ from: '2026-01-01', to: '2026-01-20' })
@@ -134,54 +94,12 @@ test('a day that was read before it was over, or while it was young, is read onc
   expect(later('2026-01-08T00:00:01Z')).toBe(false)
 })
 
-test('a settled month is skipped but for its days within the lookback', () => {
-  const interest = { from: '2026-01-15', to: '2026-03-03' }
-  const due = dueDays({
-    interest,
-    today: '2026-03-03',
-    lookbackDays: 5,
-  })(known([covered('2026-03-01')], ['2026-01', '2026-02']))
-  expect(due).toEqual(['2026-02-27', '2026-02-28', '2026-03-01', '2026-03-02', '2026-03-03'])
-})
-
-test('days of the future are not read', () => {
-  expect(readableRange({ from: '2026-01-01', to: '2026-12-31' }, '2026-03-01')).toEqual({
-    from: '2026-01-01',
-    to: '2026-03-01',
-  })
-  expect(
-    dueDays({ interest: { from: '2026-02-27', to: '2026-12-31' }, today: '2026-03-01', lookbackDays: 7 })(known([])),
-  ).toEqual(['2026-02-27', '2026-02-28', '2026-03-01'])
-})
-
 test('windows grow until an answer is nearly full, and never beyond it where days are even', () => {
   const coverage = daysIn({ from: '2026-01-01', to: '2026-01-30' }).map((date) => covered(date, 123))
   const due = daysIn({ from: '2025-01-01', to: '2025-12-31' })
   const windows = planWindows(due, new Density(coverage, '2026-02-01'), 10_000)
   expect(Math.max(...windows.map(countDays)) * 123).toBeLessThan(10_000)
   expect(windows.length).toBe(Math.ceil(365 / Math.floor(9999 / (123 * 1.01))))
-})
-
-test('without earlier answers a week is read first, and no second window before its answer', () => {
-  const feed = new WindowFeed(
-    daysIn({ from: '2026-01-01', to: '2026-03-31' }),
-    new Density([], '2026-04-01'),
-    () => 10_000,
-  )
-  expect(feed.next()).toEqual({ from: '2026-03-25', to: '2026-03-31' })
-  expect(feed.next()).toBeUndefined()
-})
-
-test('a period without rows does not make the next window endless', () => {
-  const feed = new WindowFeed(
-    daysIn({ from: '2020-01-01', to: '2026-03-31' }),
-    new Density([], '2026-04-01'),
-    () => 10_000,
-  )
-  const first = feed.next()!
-  feed.density.learn(first, new Map())
-  feed.markLoaded(first)
-  expect(countDays(feed.next()!)).toBe(28)
 })
 
 test('a day in an open window is read again only after that window is answered', () => {
@@ -281,18 +199,13 @@ describe('a window that fails in a queue', () => {
 
   test.each<[FailureCode, ReturnType<typeof endOfFailure>['end'], boolean]>([
     ['run-over', 'discard', false],
-    ['interrupted', 'release', false],
-    ['key', 'return', true],
     ['project', 'return', true],
     ['project-down', 'return', false],
-    ['operation-down', 'return', false],
     ['service-down', 'release', true],
     ['database-away', 'release', true],
     ['refused', 'report', false],
     ['superseded', 'report', false],
     ['incomplete', 'retry', false],
-    ['bad-page', 'retry', false],
-    ['transient', 'retry', false],
     ['error', 'retry', false],
   ])('a window that fails as %s: %s', (code, end, backsOff) => {
     expect(endOfFailure(code, ANSWERED)).toEqual({ end, backsOff })
@@ -305,11 +218,5 @@ describe('a window that fails in a queue', () => {
     ['because it was taken from its worker', 'interrupted', { isRevoked: true }, { end: 'lose', backsOff: false }],
   ])('a window that fails %s', (_, code, attempt, end) => {
     expect(endOfFailure(code, { ...ANSWERED, ...attempt })).toEqual(end)
-  })
-
-  test('a server without free connections is away: its error is not the fault of the window', async () => {
-    const full = Object.assign(new Error('sorry, too many clients already'), { code: '53300' })
-    const failed = withRetries({ patienceMs: 0 }, undefined, () => Promise.reject(full))
-    expect(failureCodeOf(await failed.catch((error: unknown) => error))).toBe('database-away')
   })
 })
