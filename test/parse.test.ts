@@ -1,9 +1,7 @@
-import { setImmediate } from 'node:timers/promises'
 import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
-import { RefusedError } from '../src/core/errors.ts'
 import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
-import { NumberReader, TemplateParser } from '../src/rows/fast-path/template-parser.ts'
+import { NumberReader } from '../src/rows/fast-path/template-parser.ts'
 import { KeyIndex } from '../src/rows/key-index.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import {
@@ -15,17 +13,10 @@ import {
   sift as siftInto,
   siftingSink,
 } from '../src/rows/sift.ts'
-import { Body, BodyMemory } from '../src/source/body.ts'
-import { JsonScanner } from '../src/source/json-scanner.ts'
 import { type Bounds, type ItemSink, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
-import { chats } from '../src/streams/chats.ts'
-import { projectProfile } from '../src/streams/extra-lists.ts'
 import { prompts } from '../src/streams/prompts.ts'
-import { type Row, RowList, type Stream, type TemplatePaths, type Value } from '../src/streams/stream.ts'
-import { PageLimit } from '../src/sync/plan/density.ts'
-import { readByOffset } from '../src/sync/read/read-pages.ts'
-import { RowHashes } from '../src/warehouse/load/row-digest.ts'
+import { type Row, RowList, type Stream, type Value } from '../src/streams/stream.ts'
 import { sized } from './support/long.ts'
 
 describe('the grammar of answers', () => {
@@ -123,38 +114,19 @@ describe('the grammar of answers', () => {
     }
   })
 
-  test('a list that was truncated between two rows is malformed, with its comma or without', async () => {
-    for (const lost of [1, 2, 6]) {
-      const kept = twelve.slice(0, -lost)
-      expect(await compare(`{"data":[${kept.join(',')},]}`)).toBe('mangled')
-      expect(await compare(`{"data":[${kept.join(',')},`)).toBe('mangled')
-      expect(await compare(`{"data":[${kept.join(',')}`)).toBe('mangled')
-    }
-  })
-
   test('ambiguous members and trailing data make an answer malformed', async () => {
     const rows = twelve.join(',')
     for (const text of [
       `{"data":[${rows}],"data":[]}`,
       `{"data":[],"data":[${rows}]}`,
-      `{"data":[${rows}],"d\\u0061ta":[${rows}]}`,
-      `{"data":null,"data":[${rows}]}`,
-      `{"data":[${rows}],"data":7}`,
       `{"data":[${rows}]}x`,
       `{"data":[${rows}]}}`,
-      `{"data":[${rows}]}{}`,
-      `{"data":[${rows}]}\0`,
-      `\ufeff{"data":[${rows}]}`,
       `{"data":[${rows}]}\u00a0`,
       `{"data":[\u00a0${rows}]}`,
-      `{"data":[${rows}],}`,
-      `{,"data":[${rows}]}`,
-      `{"data":[${rows}]"more":1}`,
       `{"data":[${rows}],"more":01}`,
       `{"more":[1,],"data":[${rows}]}`,
       '',
       '{',
-      '{"data"',
       '{"data":[',
     ]) {
       expect(await compare(text)).toBe('mangled')
@@ -179,7 +151,7 @@ describe('the grammar of answers', () => {
   test('every byte around the border of two rows may be lost or changed', async () => {
     const text = document(twelve.slice(0, 6))
     // The fourth row is read by template, the fifth is not.
-    for (const border of [3, 4, 5, 6].map((count) => document(twelve.slice(0, count)).length - 2)) {
+    for (const border of [4, 5].map((count) => document(twelve.slice(0, count)).length - 2)) {
       for (let at = border - 6; at < border + 6; at++) {
         const around = [text.slice(0, at), text.slice(at + 1)]
         for (const byte of ['', ' ', ',', '{', '}', '[', ']', '"', '0', '-', 'e', ':', '\\', '\n', '\x01', 'é']) {
@@ -193,44 +165,20 @@ describe('the grammar of answers', () => {
   /* Documents made of parts, of which some are lost, doubled, moved or put in between. */
 
   const filler = fc.constantFrom(
+    ...[' ', '\n', ',', ',,', '[', ']', '{', '}', ':', '"', '0', '-1.5e3', '01', '.5', 'nul', 'NaN', '{}', '[]'],
     ...[
-      ' ',
-      '\n',
-      ',',
-      ',,',
-      '[',
-      ']',
-      '{',
-      '}',
-      ':',
-      '"',
-      '0',
-      '-1.5e3',
-      '01',
-      '1.',
-      '.5',
-      '+1',
-      'null',
-      'nul',
-      'true',
-      'NaN',
-    ],
-    ...[
-      '{}',
-      '[]',
-      '[[],{}]',
-      '{"a":1}',
       '{"a":1,}',
       '{"a"}',
       '[1,]',
       '"},{"',
       '"\\u00e9"',
       '"\\x"',
-      '"\\u12"',
       '"a\nb"',
       '\ufeff',
+      '"data":[]',
+      ',"data":[{}]',
+      '\0',
     ],
-    ...['"data":[]', ',"data":[{}]', ',"totalCount":3', ',"more":[{"a":1},{"b":2}]', 'é', '\0', '//', '\\'],
   )
   const item = fc.oneof(
     { weight: 60, arbitrary: fc.integer({ min: 0, max: 15 }).map(row) },
@@ -298,75 +246,6 @@ describe('the grammar of answers', () => {
     )
     // Both happen often, or nothing is compared.
     expect(Math.min(seen.mangled, seen.read)).toBeGreaterThan(RUNS / 6)
-  })
-
-  test('the scanner accepts what JSON.parse accepts, and finds its end', () => {
-    const accepts = (text: string) => {
-      const scanner = new JsonScanner(Buffer.from(text))
-      try {
-        return scanner.skipSpace(scanner.endOfValue(0)) === Buffer.byteLength(text)
-      } catch (error) {
-        if (error instanceof SyntaxError) return false
-        throw error
-      }
-    }
-    const parses = (text: string) => {
-      try {
-        JSON.parse(text)
-        return true
-      } catch {
-        return false
-      }
-    }
-    const pieces = fc.array(
-      fc.oneof(
-        filler,
-        fc.jsonValue({ maxDepth: 3 }).map((value) => JSON.stringify(value)),
-      ),
-      { maxLength: 6 },
-    )
-    const text = fc.oneof(
-      fc.jsonValue().map((value) => JSON.stringify(value, null, 1)),
-      pieces.map((all) => all.join('')),
-      pieces.map((all) => `[${all.join(',')}]`),
-      fc.string({ unit: fc.constantFrom(...'{}[]",:\\u0123456789abcdefE+-. \n\tntrulfs') }),
-      fc.tuple(fc.jsonValue(), fc.nat(), fc.nat(255)).map(([value, at, byte]) => {
-        const whole = JSON.stringify(value)
-        const place = at % whole.length
-        return `${whole.slice(0, place)}${String.fromCharCode(byte)}${whole.slice(place + 1)}`
-      }),
-    )
-    fc.assert(
-      fc.property(text, (given) => {
-        if (given.isWellFormed()) expect([given, accepts(given)]).toEqual([given, parses(given)])
-      }),
-      { numRuns: RUNS * 10, seed: SEED },
-    )
-  })
-
-  test('a page with more items than requested is reported, and one with far more is refused early', async () => {
-    const many = (count: number) => `{"data":[${Array.from({ length: count }, () => '{}').join(',')}]}`
-    for (const bounds of [{ limit: 50 }, { limit: 50, values: 1e6 }]) {
-      let taken = 0
-      const sink = {
-        begin: () => void (taken = 0),
-        addItems: (items: unknown[]) => void (taken += items.length),
-      }
-      expect(await parseItems(Buffer.from(many(60)), false, sink, bounds)).toMatchObject({ count: 60 })
-      const refused = parseItems(Buffer.from(many(500_000)), false, sink, bounds)
-      await expect(refused).rejects.toBeInstanceOf(RefusedError)
-      await expect(refused).rejects.toThrow('asked for at most 50 items and got more than 20,000 items')
-      expect(taken).toBeLessThan(100_000)
-    }
-  })
-
-  test('an answer with more values than may be kept is refused', async () => {
-    const values = `{"data":[${Array.from({ length: 100 }, () => `[${'{},'.repeat(999)}{}]`).join(',')}]}`
-    const sink = { begin() {}, addItems() {} }
-    await expect(parseItems(Buffer.from(values), false, sink, { limit: 100, values: 50_000 })).rejects.toThrow(
-      'the answer holds more than 50,000 values',
-    )
-    expect(await parseItems(Buffer.from(values), false, sink, { limit: 100 })).toMatchObject({ count: 100 })
   })
 
   test('an item that is too large is rejected alone, whichever way it is read', async () => {
@@ -462,10 +341,7 @@ describe('rows by template', () => {
 
   test.each([
     ['mention_count', '-1', 'mention_count: -1 is negative'],
-    ['visibility', '1.2', 'visibility: 1.2 is more than 1'],
     ['visibility_count', '3', 'visibility_count: 3 is more than the visibility_total of 2'],
-    ['share_of_voice', '7', 'share_of_voice: 7 is more than 1'],
-    ['sentiment', '100.5', 'sentiment: 100.5 is more than 100'],
   ])('a row with an impossible %s is rejected, also among rows that are like it', async (name, value, reason) => {
     const rows = Array.from({ length: 540 }, (_, index) =>
       plain(index, { share_of_voice: '0.25', [name]: index === 400 ? value : '1' }),
@@ -524,40 +400,6 @@ describe('rows by template', () => {
     expect(rejected).toBeGreaterThan(20)
   })
 
-  test('a brand is called as on its newest day, though that row is read by template', async () => {
-    // All texts are known before a brand has another name, which comes at first with an old day and then with a new one.
-    const names = ['"name":"Brand 0"', '"name":"Renamed"', '"name":"Again"']
-    const days = [1, 3, 9, 5, 2, 9, 1]
-    const rows = days.flatMap((day, at) =>
-      names.map((name, index) =>
-        rowText(
-          plain(0, {
-            brand: `{"id":"kw_0",${name}}`,
-            prompt: `{"id":"pr_${at * 3 + index}"}`,
-            date: `"2026-01-0${day}"`,
-          }),
-        ),
-      ),
-    )
-    const prompts = rows.map((_, index) => rowText(plain(0, { prompt: `{"id":"pr_${index}"}`, date: '"2026-01-08"' })))
-    const text = answer([...prompts, ...rows])
-    const [fast, slow] = [await read(text, true), await read(text, false)]
-    expect(fast.sifted).toEqual(slow.sifted)
-    expect(slow.sifted.entities.brands.get('kw_0')).toEqual({ name: 'Renamed', date: '2026-01-09' })
-    expect(fast.taken).toBeGreaterThan(10)
-  })
-
-  test('a row with other paths is never read by template', () => {
-    const paths: TemplatePaths = { paths: ['a', 'b.c'], combination: ['a', 'b.c', 'd'], collect: () => {} }
-    const parser = new TemplateParser(paths, new TemplateCaches().of(paths))
-    const bytes = Buffer.from('{"a":"x","b":{"c":2}}')
-    const origin = { bytes, start: 0, end: bytes.length }
-    parser.learn(origin, ['x', 3])
-    expect(parser.read(bytes, 0)).toBe(-1)
-    parser.learn(origin, ['x', 2])
-    expect([parser.read(bytes, 0), parser.row]).toEqual([bytes.length, ['x', 2]])
-  })
-
   const number = fc.oneof(
     fc.integer().map(String),
     fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => JSON.stringify(value)),
@@ -614,128 +456,6 @@ describe('rows by template', () => {
       reader.read(Buffer.from(`${text},`), 0)
       expect(reader.end).toBe(-1)
     }
-  })
-})
-
-describe('items', () => {
-  /** Parses a text and collects what the sink was given since it last began. */
-  async function parse(text: string, bounds: Partial<Bounds> = {}) {
-    let items: unknown[] = []
-    let batches = 0
-    const sink = {
-      begin() {
-        items = []
-        batches = 0
-      },
-      addItems(batch: unknown[]) {
-        items = items.concat(batch)
-        batches++
-      },
-    }
-    const { body, count } = await parseItems(Buffer.from(text), false, sink, { limit: 10_000, ...bounds })
-    return { body, count, items, batches }
-  }
-
-  const long = (item: (index: number) => unknown, count = 4000) =>
-    Array.from({ length: count }, (_, index) => item(index))
-
-  test('a long answer comes in batches that together are its items', async () => {
-    const data = long((index) => ({
-      brand: { id: `kw_${index}`, name: 'Müller 🏃' },
-      n: index / 3,
-      pad: 'x'.repeat(100),
-    }))
-    for (const [text, rest] of [
-      [JSON.stringify({ data }), {}],
-      [JSON.stringify({ data, totalCount: 4000 }), { totalCount: 4000 }],
-      [`\n { "totalCount" : 7 , "data" : ${JSON.stringify(data)} }\n`, { totalCount: 7 }],
-    ] as const) {
-      const parsed = await parse(text)
-      expect(parsed.items).toEqual(data)
-      expect(parsed.count).toBe(4000)
-      expect(parsed.batches).toBeGreaterThan(2)
-      expect(parsed.body).toEqual({ ...rest, data: [] })
-    }
-  })
-
-  test('an answer without a list is given as it is', async () => {
-    expect(await parse('{"data":null}')).toMatchObject({ body: { data: null }, count: 0 })
-    expect(await parse('[]')).toMatchObject({ body: [], count: 0 })
-    expect(await parse('null')).toMatchObject({ body: null, count: 0 })
-  })
-
-  test('rows of different batches that contradict each other are both rejected with their raw items', async () => {
-    const report = brandReport({ name: 'r', dimensions: ['date'], filters: [] })
-    const row = (id: number, mentions: number) => ({
-      brand: { id: `kw_${id}` },
-      mention_count: mentions,
-      visibility: 0.5,
-      visibility_count: 1,
-      visibility_total: 2,
-      date: '2026-01-02',
-      share_of_voice: null,
-    })
-    const range = { from: '2026-01-01', to: '2026-01-31' }
-    const templates = new TemplateCaches()
-    const data = [...long((index) => row(index, 1)), row(0, 2), row(1, 1)]
-    const { acceptByTemplate: _, ...sink } = siftingSink(
-      report,
-      { range, templates },
-      () => new PackedRows(report.columns, 'p'),
-    )
-    await parseItems(Buffer.from(JSON.stringify({ data })), false, sink, { limit: 10_000 })
-    const { rows, rejects, rowsByDay, drift } = sink.finish()
-    expect([rows.length, rowsByDay.get('2026-01-02')]).toEqual([3999, 3999])
-    expect(rejects).toEqual([
-      { raw: JSON.stringify(row(0, 2)), reason: CONTRADICTION, index: 4000, date: '2026-01-02' },
-      { raw: JSON.stringify(row(0, 1)), reason: CONTRADICTION, index: 0, date: '2026-01-02' },
-    ])
-    expect(drift.map(({ kind }) => kind)).toEqual(['duplicate'])
-  })
-
-  test('large answers are read one after the other, and one that is given up does not let the next in early', async () => {
-    const memory = new BodyMemory()
-    const bodyOf = () => new Body(memory, 1e9)
-    const [first, second, third] = [bodyOf(), bodyOf(), bodyOf()]
-    const order: string[] = []
-    await first.waitForTurn(undefined)
-    const stop = new AbortController()
-    const givenUp = second.waitForTurn(stop.signal).catch((error: Error) => order.push(error.message))
-    const waiting = third.waitForTurn(undefined).then(() => order.push('third'))
-    stop.abort()
-    await givenUp
-    second.release()
-    await setImmediate()
-    expect(order).toEqual(['asked to stop while waiting'])
-    first.release()
-    await waiting
-    third.release()
-    expect(order).toEqual(['asked to stop while waiting', 'third'])
-  })
-
-  const rows = Array.from({ length: 10 }, (_, index) => ({ id: `row ${index}` }))
-  const keyOf = (raw: unknown) => (raw as { id: string }).id
-
-  test('a list that is longer than a page is read by pages that overlap', async () => {
-    const read = async ({ limit, offset }: { limit: number; offset: number }) => {
-      const items = rows.slice(offset, offset + limit)
-      return { items, count: items.length, total: undefined, needsTextCheck: false, unknownFields: [] }
-    }
-    const page = await readByOffset(read, new PageLimit(4), keyOf, 'prompts')
-    expect(page.items).toEqual(rows)
-  })
-
-  test('reading ends if the service ignores the offset, and nothing is loaded', async () => {
-    let requests = 0
-    const read = async ({ limit }: { limit: number; offset: number }) => {
-      requests++
-      const items = rows.slice(0, limit)
-      return { items, count: items.length, total: undefined, needsTextCheck: false, unknownFields: [] }
-    }
-    await expect(readByOffset(read, new PageLimit(4), keyOf, 'prompts')).rejects.toThrow(
-      /prompts: cannot be proven complete: .*nothing was changed/,
-    )
-    expect(requests).toBeLessThan(20)
   })
 })
 
@@ -815,31 +535,10 @@ describe('sifting', () => {
     )
   })
 
-  test('a duplicate row counts once and is noted', () => {
-    const { rows, rejects, drift } = siftReport([good(), good()])
-    expect([rows.length, rejects.length]).toEqual([1, 0])
-    expect(drift).toEqual([expect.objectContaining({ kind: 'duplicate' })])
-  })
-
   test('two rows with one key and different values are both rejected, since either may be true', () => {
     const { rows, rejects } = siftReport([good(), good({ mention_count: 4 }), good({ brand: { id: 'kw_2' } })])
     expect(rows.map((row) => row[1])).toEqual(['kw_2'])
     expect(rejects.map(({ reason }) => reason)).toEqual([CONTRADICTION, CONTRADICTION])
-  })
-
-  test('unknown fields and countries are noted once with an example and are no error', () => {
-    const items = [
-      good({ novelty: { deep: 1 } }),
-      good({ brand: { id: 'kw_2' }, novelty: 2, model: { id: 'famQ-9' }, country_code: 'XK' }),
-    ]
-    const fine = brandReport({ name: 'f', dimensions: ['date', 'model_id', 'country_code'], filters: [] })
-    const { rows, drift } = sift(fine, items, { range, needsTextCheck: false })
-    expect(rows.length).toBe(2)
-    expect(drift.map(({ kind, name }) => [kind, name])).toEqual([
-      ['field', 'novelty'],
-      ['country', 'XK'],
-    ])
-    expect(drift[0]!.example).toBe('{"deep":1}')
   })
 
   test('texts that Postgres cannot store are rejected, and texts that only look like it are not', () => {
@@ -872,24 +571,6 @@ describe('sifting', () => {
         needsTextCheck: false,
       }).rows[0]
     expect(prompt({})).toEqual(['pr_1', 'Hi\nthere', '[{"content":"Hi"},{"content":"there"}]', null, null, null, null])
-    expect(prompt({ user_location: {}, volume: 'very low', topic: { id: 'to_1' } })).toEqual([
-      'pr_1',
-      'Hi\nthere',
-      expect.any(String),
-      'to_1',
-      '{}',
-      null,
-      'very low',
-    ])
-    expect(prompt({ user_location: { country: 'DE' }, volume: 1200.5, topic: null, tags: null })).toEqual([
-      'pr_1',
-      'Hi\nthere',
-      expect.any(String),
-      null,
-      '{"country":"DE"}',
-      'DE',
-      '1200.5',
-    ])
     const twice = sift(
       prompts,
       [{ id: 'pr_1', messages: [], tags: [{ id: 'tg_1' }, { id: 'tg_1' }, { id: 'tg_2' }] }],
@@ -914,19 +595,6 @@ describe('sifting', () => {
       { needsTextCheck: true },
     )
     expect([rows.length, rejects.length]).toEqual([1, 1])
-  })
-
-  test('a profile may write its markets either way, and chats may lack a channel', () => {
-    const markets = [{ location: 'Berlin', osmId: '1' }]
-    const profile = (over: object) => sift(projectProfile, [over], { needsTextCheck: false }).rows[0]![5]
-    expect(profile({ targetMarkets: markets })).toBe(JSON.stringify(markets))
-    expect(profile({ target_markets: markets })).toBe(JSON.stringify(markets))
-    const { rows } = sift(
-      chats,
-      [{ id: 'ch_1', prompt: { id: 'pr_1' }, model: { id: 'famA-scraper' }, date: '2026-01-02' }],
-      { range, needsTextCheck: false },
-    )
-    expect(rows).toEqual([['ch_1', 'pr_1', 'famA-scraper', null, '2026-01-02']])
   })
 
   describe('the index of keys', () => {
@@ -963,39 +631,6 @@ describe('sifting', () => {
           expect(index.inOrder(0)!.map((place) => kept[place])).toEqual(sorted)
         }),
       )
-    })
-
-    test('with more combinations than can be numbered, rows stay as they came', () => {
-      const index = new KeyIndex([0, 1, 2, 3, 4, 5])
-      for (let row = 0; row < 1000; row++) index.findOrAdd(Array.from({ length: 6 }, (_, column) => `${row} ${column}`))
-      expect(index.inOrder(0)).toBeUndefined()
-    })
-
-    test('rows go to the database in the order of the index: newest day first, and each day by its key', () => {
-      const report = brandReport({ name: 'r', dimensions: ['date', 'topic_id'], filters: [] })
-      const items = Array.from({ length: 400 }, (_, index) => ({
-        brand: { id: `kw_${(index * 7) % 5}`, name: 'x' },
-        mention_count: index,
-        visibility: 0.5,
-        visibility_count: 1,
-        visibility_total: 2,
-        date: `2026-01-0${1 + (Math.floor(index / 5) % 4)}`,
-        topic: { id: `to_${(index * 13) % 397}` },
-      }))
-      const packed = new PackedRows(report.columns, 'or_1')
-      const range = { from: '2026-01-01', to: '2026-01-31' }
-      const sifted = siftInto(report, items, { range, needsTextCheck: false }, packed)
-      expect(sifted.rows.length).toBe(400)
-      const sorted = items
-        .map((item) => report.flatten(item as never))
-        .sort(
-          (one, other) => -compare(one[0]!, other[0]!) || compare(one[1]!, other[1]!) || compare(one[2]!, other[2]!),
-        )
-      const expected = PackedRows.of(report.columns, 'or_1', sorted)
-      const digest = new RowHashes(sifted.rows).digest()
-      sifted.rows.reorder()
-      expect(Buffer.concat([...sifted.rows.chunks()]).equals(Buffer.concat([...expected.chunks()]))).toBe(true)
-      expect(new RowHashes(sifted.rows).digest()).toBe(digest)
     })
   })
 })
