@@ -2,17 +2,13 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { from as copyFrom } from 'pg-copy-streams'
-import { PackedRows } from '../src/rows/packed-rows.ts'
-import type { RunReport } from '../src/sync/run/report.ts'
 import type { Warehouse } from '../src/warehouse/connect.ts'
 import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
-import { copyRows } from '../src/warehouse/load/stage.ts'
 import { isTransient, withRetries } from '../src/warehouse/retry.ts'
-import { endAbandonedSessions, inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
+import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
-import { longTest, some } from './support/long.ts'
 import { openWarehouse } from './support/postgres.ts'
 import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { until } from './support/serve.ts'
@@ -70,40 +66,6 @@ describe('what ends a run', () => {
     ])
   })
 
-  test('SIGTERM closes the run as interrupted, exits 1, and the next run completes it', async () => {
-    await start()
-    const stopped = startProcess(['sync'], options())
-    await stopped.saw('window loaded')
-    stopped.child.kill('SIGTERM')
-    const result = await stopped.done
-    expect(result.code).toBe(1)
-    expect(result.stdout).toContain('interrupted')
-    expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
-    await finish()
-  })
-
-  test.each([
-    ['migrates', 'select pg_advisory_xact_lock(7265190401)'],
-    ['looks up its source', 'lock table visibility_ops.source'],
-  ])('a connection that is lost while a run %s is replaced', async (_, lock) => {
-    await start({ faults: NO_LIMIT })
-    const waiting = async () =>
-      (
-        await setup.database.rows<{ pid: number }>(
-          "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
-        )
-      ).map(({ pid }) => pid)
-    let done: Promise<RunReport> | undefined
-    await inTransaction(setup.database.warehouse, async ({ client }) => {
-      await client.query(lock)
-      done = setup.sync({ streams: setup.services.streams.named(['prompts']) })
-      let pids: number[] = []
-      while (pids.length === 0) pids = await waiting()
-      await setup.database.rows('select pg_terminate_backend(pid) from unnest($1::int[]) pid', [pids])
-    })
-    expect((await done!).outcome).toBe('complete')
-  })
-
   test('a run whose lease was taken over stops, and reports it', async () => {
     await start({ faults: { ...NO_LIMIT, latency_ms: 1500 } })
     const running = startCli(['sync', '--json'], options())
@@ -116,7 +78,6 @@ describe('what ends a run', () => {
     const { error, reason } = result.json()
     expect(error).toContain('another run took over')
     expect(reason).toBe(`A${error.slice(1)}.`)
-    await finish()
   })
 
   test('the lease of a process that cannot be seen is taken over once it expires', async () => {
@@ -136,25 +97,6 @@ describe('what ends a run', () => {
     expect(
       await setup.database.rows('select outcome from visibility_ops.runs where run_id = $1', [run!.run_id]),
     ).toEqual([{ outcome: 'interrupted' }])
-  })
-
-  test('a connection killed in the middle of a COPY fails that load and nothing else', async () => {
-    await start()
-    await setup.database.rows('create table target (project_id text, words text)')
-    const rows = Array.from({ length: 50_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
-    for (const delay of [0, 5, 20, 60]) {
-      const load = inTransaction(setup.database.warehouse, async ({ client }) => {
-        const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
-        setTimeout(
-          () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
-          delay,
-        )
-        await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
-        await client.query('select pg_sleep(1)')
-      })
-      await expect(load).rejects.toMatchObject({ code: expect.stringMatching(/^(transient|database-away)$/) })
-    }
-    expect(await setup.database.rows('select count(*)::int as n from target')).toEqual([{ n: 0 }])
   })
 
   describe('a database that goes away in the middle of a run', () => {
@@ -194,36 +136,6 @@ describe('what ends a run', () => {
       expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
       expect(result.json().outcome).toBe('complete')
       await own.expectExact()
-    })
-
-    longTest('comes back: a run on the queue and its worker continue, and the run ends complete', async () => {
-      await start({ config: { lookback_days: 0, queue: { mode: 'pg-boss' }, source: { max_window_days: 3 } } })
-      const own = await ownServer()
-      const options = { env: own.env, config: setup.fileConfig }
-      const worker = startCli(['worker', '--json'], options)
-      await worker.saw('worker_id')
-      const running = startCli(['sync', '--json'], options)
-      await worker.saw('window loaded by this worker')
-      await own.restart()
-      const result = await running.done
-      expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
-      expect(result.json().outcome).toBe('complete')
-      worker.stop()
-      expect((await worker.done).code).toBe(0)
-      await own.expectExact()
-    })
-
-    test('stays away for longer than the patience: the run ends, and reports it', async () => {
-      await start({ config: { lookback_days: 0, warehouse: { patience_seconds: 1 } } })
-      const proxy = await startTcpProxy(setup.database.url)
-      const env = { ...setup.env, DATABASE_URL: proxy.url }
-      const running = startCli(['sync', '--json'], { env, config: setup.fileConfig })
-      await running.saw('window loaded')
-      proxy.refuse()
-      const result = await running.done
-      expect(result.code).toBe(1)
-      expect(result.json().error).toMatch(/the database (has been away for \d+ s|is away)/)
-      expect(['partial', 'failed']).toContain(result.json().outcome)
     })
   })
 
@@ -319,38 +231,21 @@ describe('frozen connections', () => {
 
     test('is given up by each kind of query, and the pool replaces it', async () => {
       const warehouse = await begin()
-      const asks: (() => Promise<unknown>)[] = [
-        () => warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never),
-        () => inTransaction(warehouse, freezeAndAsk, undefined, short),
-        () =>
-          new Promise((done, fail) =>
-            warehouse.pool.query({ text: 'select 1', deadlineMs: 300 } as never, (error: Error, result: unknown) =>
-              error ? fail(error) : done(result),
-            ),
-          ),
-      ]
       const short = { deadlineMs: 300 }
+      const asks = [
+        () => {
+          proxy.freeze()
+          return warehouse.pool.query({ text: 'select 1', ...short } as never)
+        },
+        () => inTransaction(warehouse, freezeAndAsk, undefined, short),
+      ]
       for (const ask of asks) {
         await warehouse.pool.query('select 1')
-        if (ask !== asks[1]) proxy.freeze()
         const error = await ask().catch((failure: unknown) => failure)
         expect(isTransient(error) || (error as { code?: string }).code === 'transient').toBe(true)
         proxy.resume()
         expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
       }
-    })
-
-    test('in the middle of a COPY is given up once the command is stopped', async () => {
-      const warehouse = await begin()
-      await setup.database.rows('create table target (project_id text, words text)')
-      const rows = Array.from({ length: 200_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
-      const load = inTransaction(warehouse, async ({ client }) => {
-        proxy.freeze()
-        setTimeout(() => warehouse.shortenDeadlines(), 200)
-        await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
-      })
-      await expect(load).rejects.toMatchObject({ code: 'database-away' })
-      proxy.resume()
     })
 
     test('in work without a time limit is given up once the command is stopped', async () => {
@@ -419,88 +314,22 @@ describe('frozen connections', () => {
       await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
       expect(await waits()).toEqual([])
     })
-
-    test('that still moves rows counts as alive', async () => {
-      const warehouse = await begin()
-      await setup.database.rows('create table target (words text)')
-      const [slow, other] = [await warehouse.pool.connect(), await warehouse.pool.connect()]
-      const copy = slow.query(copyFrom('copy target from stdin'))
-      const moving = setInterval(() => copy.write('x\n'.repeat(40_000)), 20)
-      await new Promise((done) => setTimeout(done, 300))
-      expect(await endAbandonedSessions(other, { olderThanMs: 100, lookAgainMs: 500 })).toBe(0)
-      clearInterval(moving)
-      await new Promise((done) => copy.end(done))
-      expect(await setup.database.rows('select from target limit 1')).toHaveLength(1)
-      slow.release()
-      other.release()
-    })
-
-    test('does not keep the warehouse from closing', async () => {
-      const warehouse = await begin()
-      const pending = warehouse.pool.query('select 1').then(() => {
-        proxy.freeze()
-        return warehouse.pool.query('select 2')
-      })
-      await new Promise((done) => setTimeout(done, 300))
-      await Promise.all([expect(pending).rejects.toThrow(), warehouse.close()])
-      expect(warehouse.pool.totalCount).toBe(0)
-    })
   })
 
-  const MODES: [string, number][] = [
-    ['none', 0],
-    ['pg-boss', 1],
-    ['pg-boss', 0],
-  ]
-
-  test.each(some(MODES, 1))(
-    'SIGTERM ends a sync whose connections are all frozen, with queue mode %s and %d workers',
-    async (mode, workers) => {
-      await begin({ ...NO_LIMIT, latency_ms: 100 })
-      const options = {
-        env: { ...setup.env, DATABASE_URL: proxy.url },
-        config: { ...setup.fileConfig, queue: { mode }, source: { max_window_days: 1, requests_per_minute: 100_000 } },
-      }
-      const running = Array.from({ length: workers }, () => startProcess(['worker', '--json'], options))
-      for (const worker of running) await worker.saw('worker_id')
-      const sync = startProcess(['sync', '--json'], options)
-      running.push(sync)
-      await sync.saw('window loaded')
-      proxy.freeze()
-      await new Promise((done) => setTimeout(done, 500))
-      for (const { child } of running) child.kill('SIGTERM')
-      // The time after which an orchestrator kills.
-      const killer = setTimeout(() => running.forEach(({ child }) => void child.kill('SIGKILL')), 30_000)
-      const results = await Promise.all(running.map(({ done }) => done))
-      clearTimeout(killer)
-      expect(results.map(({ code }) => code)).toEqual([...running.slice(1).map(() => 0), 1])
-      expect(results.at(-1)!.json().outcome).toBe('interrupted')
-    },
-  )
-
-  test('SIGTERM ends an audit that waits for the database', async () => {
-    await begin()
-    await setup.sync()
-    const options = { env: { ...setup.env, DATABASE_URL: proxy.url }, config: setup.fileConfig }
-    // Its sums may take ten minutes, and get no answer.
-    const release = await holdTable('visibility.by_prompt')
-    const audit = startProcess(['audit', '--json'], options)
-    await until(async () => (await setup.database.rows(WAITING)).length > 0)
-    audit.child.kill('SIGTERM')
-    const killer = setTimeout(() => void audit.child.kill('SIGKILL'), 30_000)
-    const { code } = await audit.done
+  test('SIGTERM ends a sync whose connections are all frozen', async () => {
+    await begin({ ...NO_LIMIT, latency_ms: 100 })
+    const sync = startProcess(['sync', '--json'], {
+      env: { ...setup.env, DATABASE_URL: proxy.url },
+      config: { ...setup.fileConfig, source: { max_window_days: 1, requests_per_minute: 100_000 } },
+    })
+    await sync.saw('window loaded')
+    proxy.freeze()
+    await new Promise((done) => setTimeout(done, 500))
+    sync.child.kill('SIGTERM')
+    // The time after which an orchestrator kills.
+    const killer = setTimeout(() => void sync.child.kill('SIGKILL'), 30_000)
+    const result = await sync.done
     clearTimeout(killer)
-    await release()
-    expect(code).toBe(1)
+    expect([result.code, result.json().outcome]).toEqual([1, 'interrupted'])
   })
-
-  const WAITING = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
-  and application_name like 'visibility-sync%'`
-
-  /** Keeps everyone from reading a table, until what it returns is called. */
-  async function holdTable(table: string): Promise<() => Promise<unknown>> {
-    const client = await setup.database.warehouse.pool.connect()
-    await client.query(`begin; lock table ${table} in access exclusive mode`)
-    return () => client.query('rollback').finally(() => client.release())
-  }
 })

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
 import { processIdentity } from '../src/core/process-identity.ts'
-import { fetchJobs, openQueue, pruneQueues, within } from '../src/queue/boss.ts'
+import { fetchJobs, openQueue, within } from '../src/queue/boss.ts'
 import {
   dropWindowsOfEndedRuns,
   enqueueWindows,
@@ -20,15 +20,12 @@ import {
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
 import { QueueWorker } from '../src/queue/worker.ts'
 import { heartbeat, reapWindows } from '../src/queue/workers.ts'
-import { COMPANY_KEY } from '../src/reference/world.ts'
-import { newBudgetState } from '../src/source/budget-state.ts'
 import type { Services } from '../src/sync/run/run.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
-import { longTest, sized, some } from './support/long.ts'
-import { openWarehouse } from './support/postgres.ts'
+import { sized } from './support/long.ts'
 import { listening, openClient, startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
@@ -73,9 +70,6 @@ async function startMortalWorker(...args: string[]): Promise<RunningProcess> {
   return worker
 }
 
-/** Longer than any test waits for an answer. */
-const NEVER_MS = 120_000
-
 const windows = (where: string) =>
   setup.database
     .rows<{ worker_id: string; losses: number }>(
@@ -119,10 +113,6 @@ describe('many workers', () => {
     expect(result.json()).toMatchObject({ outcome: 'complete' })
     expect(result.code).toBe(0)
     await expectExact(setup.database, truth())
-    setup.service.setFaults({ rate_limit: null })
-    const again = await runCli(['sync', '--json'], cli())
-    const streams = again.json().streams as { inserted: number; updated: number; deleted: number }[]
-    expect(streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)
   })
 
   test('a stopped worker releases its windows immediately, and exits 0', async () => {
@@ -144,29 +134,9 @@ describe('many workers', () => {
 
 describe('a run with a queue', () => {
   test('performs the work itself if there is no worker, and loads the same rows', async () => {
-    await begin({ faults: { rate_limit: null, malformed: 0.01, unstable_order: true } })
-    const queued = await runCli(['sync', '--json'], cli())
-    const here = await runCli(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--json'], {
-      env: setup.env,
-      config: { ...setup.fileConfig, queue: { mode: 'none' } },
-    })
-    type Row = Record<string, number | string>
-    const numbers = (result: { json(): { streams: Row[] } }) =>
-      Object.fromEntries(result.json().streams.map((row) => [row.stream, [row.days, row.rows_read, row.quarantined]]))
-    const lists = ['project_profile', 'prompts', 'prompt_suggestions', 'domain_classifications']
-    const days = Object.entries(numbers(queued)).filter(([stream]) => !lists.includes(stream))
-    expect(Object.fromEntries(days)).toEqual(numbers(here))
-    // Nothing was left to change by reading the same days without the queue.
-    expect(here.json().streams.every((row: Row) => row.inserted === 0 && row.updated === 0 && row.deleted === 0)).toBe(
-      true,
-    )
-  })
-
-  longTest('detects silent truncation, as one process does', async () => {
-    await begin({ world: { ...SMALL, prompts: 20 }, faults: { rate_limit: null, silent_cap: 137 } })
-    await startWorker()
-    const sync = await runCli(['sync', '--json'], cli())
-    expect(sync.json().outcome).toBe('complete')
+    await begin({ faults: { rate_limit: null, unstable_order: true } })
+    const { outcome } = (await runCli(['sync', '--json'], cli())).json()
+    expect(outcome).toBe('complete')
     await expectExact(setup.database, truth())
   })
 
@@ -194,52 +164,6 @@ describe('a run with a queue', () => {
     await expectExact(setup.database, { ...truth(), range: week })
   })
 
-  longTest('runs beside another, and the sync has priority over the backfill', async () => {
-    await begin({
-      config: { source: { max_window_days: 1, concurrency: 1 } },
-      faults: { rate_limit: null, latency_ms: 30 },
-    })
-    await runCli(['sync', '--stream', 'prompts', '--json'], cli())
-    const backfill = startMortal(['backfill', '--from', RANGE.from, '--to', RANGE.to])
-    await backfill.saw('run started')
-    const sync = await runCli(['sync', '--stream', 'brand_daily', '--json'], cli())
-    expect(sync.json().outcome).toBe('complete')
-    expect(backfill.child.exitCode).toBeNull()
-    expect((await backfill.done).json().outcome).toBe('complete')
-    const without = { env: setup.env, config: { ...setup.fileConfig, queue: { mode: 'none' } } }
-    setup.service.setFaults({ rate_limit: null, latency_ms: NEVER_MS })
-    const alone = startMortal(['backfill', '--from', '2026-03-27', '--to', RANGE.to])
-    await alone.saw('run started')
-    expect((await runCli(['sync', '--json'], without)).code).toBe(3)
-    expect(alone.child.exitCode).toBeNull()
-  })
-
-  longTest('of serve lets a backfill run beside the sync, and shows workers, windows and both runs', async () => {
-    // Neither of the two runs gets an answer, so that none ends before it was looked at.
-    await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: NEVER_MS } })
-    await startWorker('--concurrency', '2')
-    const serve = start(['serve', '--port', '0'], { VISIBILITY_TOKEN: 'a-token' })
-    await serve.saw('address')
-    const { address } = JSON.parse(serve.output()) as { address: string }
-    const ask = async (path: string, init?: RequestInit) => (await fetch(`${address}${path}`, init)).text()
-    const running = async () => (JSON.parse(await ask('/api/status')) as { running: unknown }).running
-    while ((await running()) === null) await delay(50)
-    const body = JSON.stringify({ from: '2026-03-30', to: '2026-03-31' })
-    const headers = { authorization: 'Bearer a-token', 'content-type': 'application/json' }
-    const { run_id } = JSON.parse(await ask('/api/backfills', { method: 'POST', headers, body })) as { run_id: number }
-    expect(run_id).toBe(2)
-    type Queue = { workers: unknown[]; waiting: number; active: number }
-    const queue = async () => (JSON.parse(await ask('/api/status')) as { queue: Queue }).queue
-    while (!((await queue()).waiting > 0 && (await queue()).active > 0)) await delay(50)
-    expect(await queue()).toMatchObject({ workers: [{ concurrency: 2 }], dead: [] })
-    const page = await ask('/')
-    expect(page.match(/Running now/g)).toHaveLength(2)
-    expect(page).toContain('1 worker.')
-    expect(await ask('/metrics')).toContain('visibility_sync_workers 1')
-    serve.stop()
-    expect((await serve.done).code).toBe(0)
-  })
-
   test('that is stopped removes its windows from the queue and reports what was not read', async () => {
     await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 300 } })
     await startWorker()
@@ -254,14 +178,8 @@ describe('a run with a queue', () => {
     expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
-  test.each([
-    ['one process alone', 'none'],
-    ['a queue', 'pg-boss'],
-  ] as const)('is not harmed by lost connections to the database, with %s', async (_, mode) => {
-    await begin({
-      config: { source: { max_window_days: 2 }, queue: { mode } },
-      faults: { rate_limit: null, latency_ms: 30 },
-    })
+  test('is not harmed by lost connections to the database', async () => {
+    await begin({ config: { source: { max_window_days: 2 } }, faults: { rate_limit: null, latency_ms: 30 } })
     await migrate(setup.database.warehouse, setup.config)
     const ours = await setup.database.rows('select pid from pg_stat_activity where datname = current_database()')
     const sync = start(['sync'])
@@ -278,52 +196,6 @@ describe('a run with a queue', () => {
     const result = await sync.done
     expect(result.json().outcome).toBe('complete')
     await expectExact(setup.database, truth())
-  })
-
-  test.each(some([1, 0], 1))(
-    'does not wait for projects whose requests are spent, with %d workers',
-    async (workers) => {
-      await begin({ world: { ...SMALL, projects: 6 } })
-      await migrate(setup.database.warehouse, setup.config)
-      const [free, ...spent] = setup.projects.map(({ id }) => id)
-      const state = { ...newBudgetState(), limit: 200, remaining: 0, resetBy: Date.now() + 3_600_000 }
-      for (const id of spent) {
-        await setup.database.rows('insert into visibility_ops.request_budgets values ($1, $2, 1, 200)', [
-          id,
-          JSON.stringify({ ...state, limitAt: Date.now() }),
-        ])
-      }
-      if (workers > 0) await startWorker('--concurrency', '2')
-      const sync = start(['sync'])
-      await sync.saw('run started')
-      const read = () => setup.database.rows('select project_id, stream from visibility_ops.coverage group by 1, 2')
-      const streams = setup.config.streams.length + setup.config.reports.length
-      while ((await read().catch(() => [])).length < streams) await delay(50)
-      expect(new Set((await read()).map(({ project_id }) => project_id))).toEqual(new Set([free]))
-      // Their windows are not blamed for the wait.
-      expect(await windows('failures + losses > 0')).toEqual([])
-      sync.stop()
-      expect((await sync.done).json().outcome).toBe('interrupted')
-    },
-  )
-
-  test('queues only as much as the workers need, however long its plan is', async () => {
-    await begin({
-      config: { start_date: '2024-01-01', source: { max_window_days: 1 } },
-      faults: { rate_limit: null, latency_ms: NEVER_MS },
-    })
-    await startWorker('--concurrency', '2')
-    const sync = startMortal(['sync'])
-    await sync.saw('run started')
-    while ((await windows("state = 'taken'")).length < 2) await delay(50)
-    expect((await windows('true')).length).toBeLessThanOrEqual(8)
-    expect((await jobs()).length).toBeLessThanOrEqual(8)
-    sync.child.kill('SIGKILL')
-    await sync.done
-    // What a killed run leaves behind is little, and gone with the next run.
-    setup.service.setFaults({ rate_limit: null })
-    expect((await runCli(['sync', '--stream', 'prompts', '--json'], cli())).json().outcome).toBe('complete')
-    expect([await jobs(), await windows('true')]).toEqual([[], []])
   })
 
   test('is processed only by workers with the same projects and reports, and status shows it', async () => {
@@ -347,56 +219,6 @@ describe('a run with a queue', () => {
       { done: 0, is_current: false },
     ])
     expect((await runCli(['status'], cli())).stdout).toContain('Workers with another configuration')
-  })
-
-  test('does not trust a worker about the key', async () => {
-    await begin()
-    await start(['worker'], { VISIBILITY_API_KEY: 'an-old-one' }).saw('worker_id')
-    const result = await runCli(['sync', '--json'], cli())
-    expect(result.json().outcome).toBe('complete')
-    await expectExact(setup.database, truth())
-  })
-
-  test('gives up a stream that the service refuses as soon as one process does', async () => {
-    await begin({ config: { streams: ['chats'], reports: [] } })
-    const proxy = await startProxy(setup.service.url, (message) => message.url!.includes('/chats'), 422)
-    const env = { VISIBILITY_API_URL: proxy.url }
-    const config = { ...setup.fileConfig, queue: { mode: 'none' } }
-    const syncAlone = () => runCli(['sync', '--json'], { env: { ...setup.env, ...env }, config })
-    // The first run asks for the control totals once more.
-    await syncAlone()
-    const [queued, alone] = [await runCli(['sync', '--json'], cli(env)), await syncAlone()]
-    const requests = (result: typeof alone) => result.json().streams[0].requests
-    expect([queued.code, requests(queued)]).toEqual([1, requests(alone)])
-  })
-
-  test('that was killed leaves no job that accepts deletions', async () => {
-    await begin({ faults: { rate_limit: null, latency_ms: 3000 } })
-    await startWorker()
-    const backfill = startMortal(['backfill', '--from', RANGE.from, '--to', RANGE.to, '--accept-deletes'])
-    await backfill.saw('run started')
-    await untilTaken()
-    backfill.child.kill('SIGKILL')
-    await backfill.done
-    await runCli(['status'], cli())
-    const idle = "select 1 from visibility_ops.workers where busy = 0 and seen_at > now() - interval '3 seconds'"
-    while ((await setup.database.rows(idle)).length === 0) await delay(100)
-    expect(await setup.database.rows('select 1 from visibility_ops.coverage')).toEqual([])
-  })
-
-  test('stops at a wrong key, and leaves nothing in the queue', async () => {
-    await begin()
-    const result = await runCli(['sync', '--json'], cli({ VISIBILITY_API_KEY: 'wrong' }))
-    expect(result.code).toBe(1)
-    expect(result.json().outcome).toBe('failed')
-    expect([await jobs(), await windows('true')]).toEqual([[], []])
-  })
-
-  test('without a queue, no table of it is created', async () => {
-    await begin({ config: { queue: { mode: 'none' } } })
-    await setup.sync()
-    expect(await setup.database.rows("select 1 from pg_namespace where nspname = 'visibility_queue'")).toEqual([])
-    expect((await runCli(['status', '--json'], cli())).json().queue).toBeNull()
   })
 })
 
@@ -450,90 +272,6 @@ describe('failures of workers and runs', () => {
     )
   })
 
-  longTest(
-    'a second run over the same windows takes none of them away from the first, and both end complete',
-    async () => {
-      await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 40 } })
-      const worker = await startWorker()
-      const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
-      const both = [start(days), start(days)]
-      for (const { done } of both) expect((await done).json().outcome).toBe('complete')
-      worker.stop()
-      expect((await worker.done).stderr).not.toContain('taken over')
-      await expectExact(setup.database, { ...truth(), projects: [] })
-    },
-  )
-
-  longTest('a worker whose connections freeze loses its windows to others, and the run ends complete', async () => {
-    await begin({ faults: { rate_limit: null, latency_ms: 300 } })
-    const proxy = await startTcpProxy(setup.database.url)
-    await startMortal(['worker'], { DATABASE_URL: proxy.url }).saw('worker_id')
-    const sync = start(['sync'])
-    await untilTaken()
-    proxy.freeze()
-    const result = await sync.done
-    expect(result.json().outcome).toBe('complete')
-    await expectExact(setup.database, truth())
-  })
-
-  test('a worker that cannot reach the service backs off, and the process of the run reads everything', async () => {
-    await begin()
-    const { port } = new URL(setup.service.url)
-    // Its own network refuses the connection to the service.
-    const blocked = `import net from 'node:net'; const { connect } = net.Socket.prototype;
-      net.Socket.prototype.connect = function (...all) {
-        if (JSON.stringify(all).includes('"port":"${port}"') || JSON.stringify(all).includes('"port":${port}')) {
-          queueMicrotask(() => this.destroy(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }))); return this }
-        return connect.apply(this, all) }`
-    const preload = `--import=data:text/javascript,${encodeURIComponent(blocked)}`
-    await start(['worker'], { NODE_OPTIONS: preload }).saw('worker_id')
-    const sync = await runCli(['sync', '--json'], cli())
-    expect(sync.json().outcome).toBe('complete')
-    await expectExact(setup.database, truth())
-    const { queue } = (await runCli(['status', '--json'], cli())).json()
-    expect(queue.workers).toMatchObject([{ state: 'backing off', reason: expect.stringContaining('ECONNREFUSED') }])
-    expect(queue.dead).toEqual([])
-  })
-
-  test('a killed worker blocks neither its windows nor the request budget', async () => {
-    await begin({ faults: { rate_limit: null, latency_ms: NEVER_MS } })
-    const worker = await startMortalWorker()
-    const sync = start(['sync'])
-    await untilTaken()
-    const underWay = () =>
-      setup.database.rows("select 1 from visibility_ops.request_budgets where state->'underWay' <> '{}'")
-    while ((await underWay()).length === 0) await delay(50)
-    const dead = (await windows("state = 'taken'"))[0]!.worker_id
-    worker.child.kill('SIGKILL')
-    await worker.done
-    while ((await windows(`worker_id = '${dead}'`)).length > 0) await delay(50)
-    const owned = () =>
-      setup.database.rows(`select 1 from visibility_ops.request_budgets where state->'underWay' ? '${dead}'`)
-    while ((await owned()).length > 0) await delay(50)
-    setup.service.setFaults({ rate_limit: null })
-    sync.stop()
-    await sync.done
-  })
-
-  longTest('windows of two stopped runs are not read', async () => {
-    await begin({ config: { source: { max_window_days: 1 } }, faults: { rate_limit: null, latency_ms: 200 } })
-    await startWorker('--concurrency', '2')
-    const days = ['backfill', '--from', RANGE.from, '--to', RANGE.to]
-    const both = [start(days), start(days)]
-    for (const run of both) await run.saw('run started')
-    await untilTaken()
-    for (const run of both) run.stop()
-    for (const { done } of both) expect((await done).json().outcome).toBe('interrupted')
-    expect([await jobs(), await windows('true')]).toEqual([[], []])
-    while ((await setup.database.rows<{ busy: number }>('select busy from visibility_ops.workers'))[0]!.busy > 0)
-      await delay(100)
-    // What was under way when the runs ended may still come; the heartbeat that says so is up to two seconds old.
-    await delay(3000)
-    const { length } = setup.service.requests
-    await delay(1500)
-    expect(setup.service.requests.length).toBe(length)
-  })
-
   test('a worker waits for a database that is away, and reports it', async () => {
     await begin()
     const proxy = await startTcpProxy(setup.database.url)
@@ -544,11 +282,6 @@ describe('failures of workers and runs', () => {
     await worker.saw('worker_id')
     worker.stop()
     expect((await worker.done).code).toBe(0)
-    proxy.refuse()
-    const stopped = start(['worker'], { DATABASE_URL: proxy.url })
-    await stopped.saw('waiting for the database')
-    stopped.stop()
-    expect((await stopped.done).code).toBe(0)
   })
 })
 
@@ -583,15 +316,6 @@ describe('a worker in this process', () => {
     while ((await isBackingOff()).length === 0) await delay(50)
     expect(await readResults(warehouse, runId, 10)).toEqual([])
     expect(await windows('failures + losses = 0')).toHaveLength(1)
-  })
-
-  test('releases a window that is assigned to it but that it does not process', async () => {
-    const { queue, worker, warehouse, runId } = await startHere({})
-    // The connection died during the commit, so that the worker never heard of it.
-    expect(await takeWindows(queue, self.id, 1, 3_600_000)).toHaveLength(1)
-    await worker.start()
-    while ((await readResults(warehouse, runId, 10)).length === 0) await delay(50)
-    expect(await readResults(warehouse, runId, 10)).toMatchObject([{ result: { result: { kind: 'loaded' } } }])
   })
 })
 
@@ -695,18 +419,6 @@ describe('windows in the queue', () => {
     expect(await windows("state = 'queued'")).toMatchObject([{ losses: 3 }])
   })
 
-  test('are given up after repeated losses of their workers', async () => {
-    const { put, take, queue, warehouse, run } = await open()
-    await put(window())
-    for (let time = 0; time < 8; time++) {
-      expect(await take()).toHaveLength(1)
-      await setup.database.rows("update visibility_ops.run_windows set progress_at = now() - interval '1 minute'")
-      await reapWindows(queue, quiet)
-    }
-    expect(await take()).toEqual([])
-    expect(await readResults(warehouse, run, 10)).toMatchObject([{ result: { result: { kind: 'failed' } } }])
-  })
-
   test('of ended runs are removed by the next run, and others stay', async () => {
     const { put, take, queue, run, other } = await open()
     await put(window(), window())
@@ -718,24 +430,6 @@ describe('windows in the queue', () => {
     await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
     await dropWindowsOfEndedRuns(queue)
     expect([await jobs(), await windows('true')]).toEqual([[], []])
-  })
-
-  test('are in queues that are deleted after a day without use', async () => {
-    const { queue, put } = await open()
-    for (const name of ['windows_old', 'windows_worker', 'other']) await queue.api.createQueue(name)
-    await setup.database.rows("update visibility_queue.queue set updated_on = now() - interval '25 hours'")
-    await heartbeat(
-      queue.warehouse,
-      { id: one, version: '', concurrency: 1, source: '', queue: 'windows_worker' },
-      { busy: 0, done: 0, state: 'working', reason: null },
-    )
-    await put(window())
-    await pruneQueues(queue, quiet)
-    expect((await queue.api.getQueues()).map(({ name }) => name).sort()).toEqual([
-      'other',
-      'windows_test',
-      'windows_worker',
-    ])
   })
 })
 
@@ -777,29 +471,6 @@ describe('pg-boss', () => {
 })
 
 describe('the shared request budget', () => {
-  longTest('lets ten processes read one project with few refusals, and uses the whole limit', async () => {
-    await begin({ faults: { rate_limit: 30, rate_window_ms: 3000, latency_ms: 15 } })
-    await migrate(setup.database.warehouse, setup.config)
-    const id = setup.projects[0]!.id
-    const clients = await Promise.all(
-      Array.from({ length: 10 }, async (_, owner) => {
-        const warehouse = await openWarehouse(setup.database.url)
-        const options = { perMinute: 30, owner: String(owner), log: quiet }
-        return openClient(setup.service.url, { budgetFor: () => createSharedBudget(warehouse, id, options) })
-      }),
-    )
-    let refused = 0
-    const onAttempt = (status: number | undefined) => void (refused += status === 429 ? 1 : 0)
-    await Promise.all(
-      clients.map(async (client) => {
-        for (let index = 0; index < 7; index++)
-          await client.prompts({ key: COMPANY_KEY, projectId: id }, { limit: 10, offset: 0 }, { onAttempt })
-      }),
-    )
-    expect(refused).toBe(0)
-    expect(setup.service.requests.length).toBe(70)
-  })
-
   test('falls back to a local budget if the database does not answer', async () => {
     await begin()
     const broken = { opsSchema: 'x', pool: { query: () => Promise.reject(new Error('gone')) } } as never
