@@ -1,5 +1,4 @@
-import { chmodSync, chownSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { chmodSync, chownSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
@@ -11,11 +10,9 @@ import { databaseFailure } from '../src/warehouse/database-failure.ts'
 import { type EmbeddedPostgres, startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { withRetries } from '../src/warehouse/retry.ts'
 import { createSidePool, type SidePool, type SidePoolOptions } from '../src/warehouse/side-pool.ts'
-import { inTransaction } from '../src/warehouse/transaction.ts'
-import { Cache } from '../src/web/cache.ts'
 import { selfSigned } from './support/certificate.ts'
-import { runCli, startCli, temporaryFolder } from './support/cli.ts'
-import { sized, some } from './support/long.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
+import { sized } from './support/long.ts'
 import {
   createDatabase,
   hasPgBouncer,
@@ -51,66 +48,26 @@ behindPooler('behind PgBouncer', () => {
   }
   const cli = () => ({ env: { ...setup.env, DATABASE_URL: pooler.url, LOG_FORMAT: 'json' }, config: setup.fileConfig })
 
-  test.each(some([1, 8], 1))(
-    'a pool of %d: commands one after the other do not lock each other out, and rows are exact',
-    async (size) => {
-      await start(size)
-      for (const command of [['sync'], ['backfill', ...days], ['audit', '--repair'], ['sync'], ['status'], ['check']]) {
-        const result = await runCli([...command, '--json'], cli())
-        expect({ command, code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({
-          command,
-          code: 0,
-          stderr: '',
-        })
-      }
-      await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-    },
-  )
-  const days = ['--from', '2026-03-01', '--to', '2026-03-31']
-
-  test.each(some([1, 8], 1))(
-    'a pool of %d: a run on the queue and a worker share it, and rows are exact',
-    async (size) => {
-      await start(size)
-      const queued = { ...cli(), config: { ...setup.fileConfig, queue: { mode: 'pg-boss' } } }
-      const worker = startCli(['worker', '--json'], queued)
-      await worker.saw('worker_id')
-      const result = await runCli(['sync', '--json'], queued)
-      expect({ code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({ code: 0, stderr: '' })
-      worker.stop()
-      expect((await worker.done).code).toBe(0)
-      await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
-    },
-  )
-
-  test.each(some([1, 8], 1))('a pool of %d: of two backfills at once one exits 3', async (size) => {
-    await start(size, { faults: { ...NO_LIMIT, latency_ms: 300 } })
-    const first = startCli(['backfill', ...days], cli())
-    await first.saw('run started')
-    const second = await runCli(['backfill', ...days], cli())
-    expect([second.code, second.stderr]).toEqual([3, expect.stringContaining('is being synced by run 1')])
-    expect((await first.done).code).toBe(0)
+  test('in a pool of one connection, commands one after the other do not lock each other out, and rows are exact', async () => {
+    await start(1)
+    for (const command of [['sync'], ['audit', '--repair'], ['sync'], ['status'], ['check']]) {
+      const result = await runCli([...command, '--json'], cli())
+      expect({ command, code: result.code, stderr: result.code === 0 ? '' : result.stderr }).toEqual({
+        command,
+        code: 0,
+        stderr: '',
+      })
+    }
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
   })
 
-  test.each(some([1, 8], 1))(
-    'a pool of %d: two commands that create the same prompt at once create it once',
-    async (size) => {
-      await start(size)
-      const [project] = setup.service.world.projects
-      const args = [
-        'create',
-        'prompt',
-        '--project',
-        project!.id,
-        '--text',
-        'Which one is made once?',
-        '--country',
-        'DE',
-      ]
-      await Promise.all([runCli(args, cli()), runCli(args, cli()), runCli(args, cli())])
-      expect(project!.prompts.filter(({ text }) => text === 'Which one is made once?')).toHaveLength(1)
-    },
-  )
+  test('in a pool of one connection, two commands that create the same prompt at once create it once', async () => {
+    await start(1)
+    const [project] = setup.service.world.projects
+    const args = ['create', 'prompt', '--project', project!.id, '--text', 'Which one is made once?', '--country', 'DE']
+    await Promise.all([runCli(args, cli()), runCli(args, cli())])
+    expect(project!.prompts.filter(({ text }) => text === 'Which one is made once?')).toHaveLength(1)
+  })
 
   test('check and sync refuse statement mode without waiting, and name the setting', async () => {
     await start(4, { mode: 'statement' })
@@ -138,17 +95,6 @@ behindPooler('behind PgBouncer', () => {
     expect((await runCli(['sync'], cli())).code).toBe(0)
     expect(await settings()).toEqual({ ...before, temporary: [] })
     await other.end()
-  })
-
-  test('direct and pooled connections are distinguished', async () => {
-    await start(2)
-    const pooled = await openWarehouse(pooler.url)
-    const setting = await inTransaction(pooled, ({ client }) => client.query('show lock_timeout'))
-    expect([pooled.isPooled, setup.database.warehouse.isPooled, setting.rows]).toEqual([
-      true,
-      false,
-      [{ lock_timeout: '25s' }],
-    ])
   })
 })
 
@@ -244,47 +190,6 @@ describe('the pool of pages', () => {
     proxy.resume()
     expect(await ask('select 1 as n')).toEqual({ n: 1 })
   })
-
-  test('closing waits neither for reads in progress nor for an unreachable network', async () => {
-    open()
-    const reading = ask('select pg_sleep(60)').catch((error: unknown) => error)
-    await new Promise((done) => setTimeout(done, 200))
-    proxy.freeze()
-    pool.close()
-    expect(await reading).toBeInstanceOf(TransientError)
-    // The connections of the warehouse itself are closed after the test, through the same network.
-  })
-
-  test('a value is read once within its time to live, again after it, after a failure and after a clear', async () => {
-    open()
-    let now = 0
-    let reads = 0
-    const cache = new Cache(() => now)
-    let finish: (value: number) => void = () => {}
-    const read = () => {
-      reads++
-      return new Promise<number>((done) => {
-        finish = done
-      })
-    }
-    const first = Array.from({ length: 50 }, () => cache.get('a', 1000, read))
-    // Whoever asks while it is being read waits for it, however long that takes.
-    now = 5000
-    const late = cache.get('a', 1000, read)
-    finish(1)
-    expect(new Set(await Promise.all([...first, late]))).toEqual(new Set([1]))
-    now = 5999
-    expect(await cache.get('a', 1000, read)).toBe(1)
-    expect(reads).toBe(1)
-    now = 6000
-    expect(await cache.get('a', 1000, async () => 2)).toBe(2)
-    cache.clear()
-    await expect(cache.get('a', 1000, () => Promise.reject(new Error('no')))).rejects.toThrow('no')
-    expect(await cache.get('a', 1000, async () => 3)).toBe(3)
-    // The least recently read of too many makes room.
-    for (let key = 0; key < 128; key++) await cache.get(`${key}`, 1000, async () => key)
-    expect(await cache.get('a', 1000, async () => 4)).toBe(4)
-  })
 })
 
 describe('a database that cannot be used', () => {
@@ -342,16 +247,8 @@ describe('a database that cannot be used', () => {
 
   describe('settings that are wrong', () => {
     const cases: [string, () => string, string][] = [
-      [
-        'a wrong password',
-        () => urlOf('guest', 'visibility', '', 'another-secret'),
-        'The user or the password is wrong',
-      ],
-      ['no password', () => urlOf('guest', 'visibility', '', ''), 'The server asks for a password'],
-      ['a role that is not there', () => urlOf('nobody'), 'The user or the password is wrong'],
-      ['a role that may not log in', () => urlOf('statue'), 'The role is not let in'],
+      ['a wrong password', () => urlOf('guest', 'visibility', '', 'other-secret'), 'The user or the password is wrong'],
       ['a database that is not there', () => urlOf('guest', 'nowhere'), 'There is no such database'],
-      ['a database that the role may not enter', () => urlOf('guest', 'closed'), 'The role may not connect'],
       ['no TLS where the server asks for it', () => urlOf('secure'), 'add sslmode=verify-full'],
       [
         'a certificate that nobody trusted has signed',
@@ -370,7 +267,7 @@ describe('a database that cannot be used', () => {
       expect(failure.message).toContain(told)
       expect(failure).toBeInstanceOf(UsageError)
       expect(failure.message).toContain('cannot be used')
-      expect(failure.message).not.toMatch(/hunter22|another-secret/)
+      expect(failure.message).not.toMatch(/hunter22|other-secret/)
     })
 
     test('are not reported if TLS works', async () => {
@@ -387,10 +284,6 @@ describe('a database that cannot be used', () => {
       expect(failure).toBeInstanceOf(TransientError)
       expect(failure.message).not.toContain(PASSWORD)
     }
-
-    test('has no connection left', async () => {
-      expectAway(await failureOf(urlOf('crowded')), 'The server has no connection left')
-    })
 
     test('has no connection left for a while: work that is under way waits for one', async () => {
       const database = await createDatabase()
@@ -418,53 +311,6 @@ describe('a database that cannot be used', () => {
       expect(unknown.message).toContain('The name of its host does not resolve')
       expect(unknown.message).not.toContain('docker run')
     })
-
-    test('accepts connections and never answers', async () => {
-      const sockets = new Set<Socket>()
-      const silent = createServer((socket) => void sockets.add(socket.on('error', () => {})))
-      await new Promise<void>((done) => silent.listen(0, '127.0.0.1', done))
-      const { port } = silent.address() as AddressInfo
-      const failure = await failureOf(`postgres://guest:${PASSWORD}@127.0.0.1:${port}/warehouse`)
-      for (const socket of sockets) socket.destroy()
-      await new Promise((done) => silent.close(done))
-      expectAway(failure, 'The server did not answer in time')
-    })
-
-    test('is a read-only standby: that is a wrong setting, and nothing is written', async () => {
-      await server.release()
-      const signal = join(data(), 'standby.signal')
-      writeFileSync(signal, '')
-      if (process.getuid?.() === 0) chownSync(signal, statSync(data()).uid, statSync(data()).gid)
-      server = await startEmbedded({ folder: folder.path, settings: { hot_standby: 'on' } })
-      try {
-        const env = { DATABASE_URL: server.url, VISIBILITY_API_URL: 'http://127.0.0.1:1/v1', VISIBILITY_API_KEY: 'x' }
-        const config = { source: { patience_seconds: 1 } }
-        const synced = await runCli(['migrate'], { env, config })
-        expect([synced.code, synced.stderr]).toEqual([2, expect.stringContaining('name the primary in DATABASE_URL')])
-        const checked = await runCli(['check'], { env, config })
-        expect([checked.code, checked.stdout]).toEqual([
-          1,
-          expect.stringContaining('✗ privileges: the server can only'),
-        ])
-      } finally {
-        await server.release()
-        rmSync(signal)
-        server = await startEmbedded({ folder: folder.path, settings: { ssl: 'on' } })
-      }
-    })
-
-    // Last: the server goes down with it.
-    test('is shutting down', async () => {
-      // It waits for connections that are open, such as the one that keeps it up.
-      const pid = Number(readFileSync(join(data(), 'postmaster.pid'), 'utf8').split('\n')[0])
-      process.kill(pid, 'SIGTERM')
-      const told = 'The server is starting, stopping or recovering'
-      let failure = await failureOf(urlOf('guest'))
-      // Those that come too early are let in, or cut off.
-      for (let look = 0; look < 100 && !failure.message.includes(told); look++)
-        failure = await failureOf(urlOf('guest'))
-      expectAway(failure, told)
-    })
   })
 
   describe('exit codes', () => {
@@ -477,21 +323,15 @@ describe('a database that cannot be used', () => {
       expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('There is no such database')])
     })
 
-    test.each([
-      'koala#wombat',
-      'koala/wombat',
-      'koala?wombat',
-      '4711/wombat',
-      '4711#wombat',
-      '4711?wombat',
-      'koala@emu/wombat',
-      'koala@emu?wombat',
-    ])('2 for the password %s, which is not escaped, and nothing of it is shown', async (password) => {
-      const result = await run(`postgres://reader:${password}@db.example.com:5432/marsupials`)
-      expect(result.code).toBe(2)
-      expect(result.stderr).toContain('escape the password: percent-encode @ : / ? #')
-      expect(result.stderr).not.toMatch(/koala|wombat|emu|4711|reader|example|marsupials/)
-    })
+    test.each(['koala#wombat', 'koala@emu?wombat'])(
+      '2 for the password %s, which is not escaped, and nothing of it is shown',
+      async (password) => {
+        const result = await run(`postgres://reader:${password}@db.example.com:5432/marsupials`)
+        expect(result.code).toBe(2)
+        expect(result.stderr).toContain('escape the password: percent-encode @ : / ? #')
+        expect(result.stderr).not.toMatch(/koala|wombat|emu|4711|reader|example|marsupials/)
+      },
+    )
   })
 
   test('an address is accepted only if its host is unambiguous, so that no message shows a password as a host', () => {
