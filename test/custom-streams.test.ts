@@ -98,16 +98,6 @@ test('rows are those of the service, and counts of equal keys add up if that is 
   ])
 })
 
-test('a field that the definition does not name is noted once as drift', async () => {
-  of('reports/domains', (items) => items.map((item) => ({ ...item, surprise: 'new' })))
-  await sync(['cited'])
-  await sync(['cited'])
-  expect(
-    await rows("select kind, name from visibility_ops.drift where stream = 'cited' and name = 'surprise'"),
-  ).toEqual([{ kind: 'field', name: 'surprise' }])
-  asItIs()
-})
-
 test('invalid rows and contradicting rows stay in quarantine until they are valid', async () => {
   const [before] = await rows('select count(*)::int as n, sum(times) as times from visibility.cited')
   of('reports/domains', ([first, second, ...rest]) => [
@@ -162,29 +152,6 @@ test('an answer without most of its rows is held, by day and as a list, until it
   expect(await counts()).toEqual(before)
 })
 
-test('a stream that is no longer offered keeps its rows, and one that is offered again is read again', async () => {
-  const [before] = await rows('select count(*)::int as n from visibility.cited')
-  setup.service.setExtras(['GET /topics'])
-  const stopped = await sync()
-  expect([stopped.outcome, stopped.streams.flatMap(({ not_offered }) => not_offered ?? [])]).toEqual([
-    'complete',
-    [404, 404],
-  ])
-  expect(await rows('select count(*)::int as n from visibility.cited')).toEqual([before])
-  setup.service.requests.length = 0
-  expect((await sync()).outcome).toBe('complete')
-  expect(setup.service.requests.filter(({ path }) => path.startsWith('/v1/reports'))).toEqual([])
-  setup.service.setExtras('all')
-  await rows("update visibility_ops.not_offered set asked_at = asked_at - interval '25 hours'")
-  setup.service.world.rewriteDays(setup.service.world.projects[0]!, [range.to])
-  const begun = await sync()
-  expect([begun.outcome, begun.streams.map(({ stream }) => stream).sort()]).toEqual([
-    'complete',
-    ['cited', 'pages', 'project_profile', 'subjects'],
-  ])
-  expect(begun.streams.find(({ stream }) => stream === 'cited')!.updated).toBeGreaterThan(0)
-})
-
 test('a definition cannot change under its name; its descriptions can', async () => {
   const migrated = (custom_streams: unknown[]) =>
     migrate(setup.database.warehouse, configOf({ ...setup.fileConfig, custom_streams }, setup.env))
@@ -203,38 +170,11 @@ test('a definition cannot change under its name; its descriptions can', async ()
 test.each([
   ['a name that is no identifier', { ...cited, name: 'cited; drop table x' }, 'a safe table name'],
   ['the name of a table', { ...cited, name: 'chats' }, 'it is the name of another table or stream'],
-  [
-    'a column that is no identifier',
-    { ...cited, columns: [...cited.columns, column('a"b', 'text', 'a')] },
-    'a safe column name',
-  ],
-  [
-    'a column that every table has',
-    { ...cited, columns: [...cited.columns, column('project_id', 'text')] },
-    'a name other than project_id',
-  ],
-  ['a column twice', { ...cited, columns: [...cited.columns, column('domain', 'text')] }, 'each column once'],
-  [
-    'an expression for a path',
-    { ...cited, columns: [...cited.columns, column('x', 'text', 'a[0].b')] },
-    'the path of a field',
-  ],
-  [
-    'a path into every object',
-    { ...cited, columns: [...cited.columns, column('x', 'text', 'constructor.name')] },
-    'the path of a field',
-  ],
-  ['an unknown type', { ...cited, columns: [...cited.columns, column('x', 'money')] }, 'one of text, number'],
   ['a key that is no column', { ...cited, key: ['date', 'other'] }, 'columns of type text or date'],
   ['a key of numbers', { ...cited, key: ['date', 'times'] }, 'columns of type text or date'],
-  ['a key column twice', { ...cited, key: ['date', 'domain', 'domain'] }, 'each column once'],
-  ['no date in the key of days', { ...cited, key: ['domain'] }, 'which is in its key'],
-  ['a sum of texts', { ...cited, adds: ['domain'] }, 'columns of type number'],
   ['a path out of the service', { ...cited, path: '../admin' }, 'a path below the address'],
   ['an address as a path', { ...cited, path: 'https://other.example/x' }, 'a path below the address'],
   ['dimensions of a GET', { ...cited, method: 'GET' }, 'dimensions only with the method POST'],
-  ['a dimension that is no column', { ...cited, dimensions: ['date', 'model_id'] }, 'dimensions that are columns'],
-  ['code', { ...cited, transform: 'x => x' }, 'transform'],
 ])('%s is refused', (_, definition, message) => {
   expect(() => configOf({ custom_streams: [definition] })).toThrow(message)
 })

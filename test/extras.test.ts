@@ -1,25 +1,13 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import { Client } from 'pg'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { readQuestions } from '../src/packs/metabase/cards.ts'
-import { packFiles, type Tool } from '../src/packs/pack-files.ts'
 import { chatContent, domainReport, urlReport } from '../src/reference/sources.ts'
-import { PackedRows } from '../src/rows/packed-rows.ts'
-import { CONTRADICTION, sift } from '../src/rows/sift.ts'
-import { reportStream, StreamSet } from '../src/streams/registry.ts'
+import { StreamSet } from '../src/streams/registry.ts'
 import { retryQuarantine } from '../src/sync/quarantine.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
-import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
-import { viewsByChannel } from '../src/warehouse/schema/views.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
 import { readPage } from '../src/web/insights/read-page.ts'
-import { runCli, temporaryFolder } from './support/cli.ts'
-import { startMetabase } from './support/metabase-server.ts'
+import { runCli } from './support/cli.ts'
 import { openClient, startProxy, startRewriter } from './support/proxy.ts'
-import { until } from './support/serve.ts'
 import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -105,32 +93,7 @@ describe('against a service that offers all of it', () => {
   const rows = async (sql: string) => (await setup.database.warehouse.pool.query(sql)).rows
   beforeAll(async () => {
     const reports = [{ name: 'brand_daily', dimensions: ['date'] }, ...SOURCES]
-    const custom_streams = [
-      {
-        name: 'channel_models',
-        path: 'model-channels',
-        by: 'list',
-        key: ['id'],
-        columns: [
-          { name: 'id', path: 'id', type: 'text' },
-          { name: 'model', path: 'model.id', type: 'text', about: 'The model behind it.' },
-        ],
-      },
-      {
-        name: 'domains_of_mine',
-        path: 'reports/domains',
-        method: 'POST',
-        by: 'day',
-        dimensions: ['date'],
-        key: ['date', 'domain'],
-        columns: [
-          { name: 'date', path: 'date', type: 'date' },
-          { name: 'domain', path: 'domain', type: 'text' },
-          { name: 'cited', path: 'citation_count', type: 'number' },
-        ],
-      },
-    ]
-    setup = await setUp({ world: small, extras: 'all', config: { ...DAYS, extras: 'auto', reports, custom_streams } })
+    setup = await setUp({ world: small, extras: 'all', config: { ...DAYS, extras: 'auto', reports } })
     expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
   })
 
@@ -182,42 +145,11 @@ describe('against a service that offers all of it', () => {
     expect(await rows('select count(*) as n from visibility_ops.quarantine')).toEqual([{ n: 0 }])
   })
 
-  test('a custom stream has a table with comments, coverage and rows', async () => {
-    expect(await rows('select id, model, removed_at from visibility.channel_models order by 1')).toEqual([
-      { id: 'channel-famA', model: 'famA-scraper', removed_at: null },
-      { id: 'channel-famD', model: 'famD-4o-search', removed_at: null },
-    ])
-    expect(await rows("select col_description('visibility.channel_models'::regclass, 3) as about")).toEqual([
-      { about: 'The model behind it.' },
-    ])
-    expect(
-      await rows(
-        `select (select sum(cited) from visibility.domains_of_mine) = (select sum(citation_count) from visibility.domains_daily) as same,
-           (select count(*) from visibility_ops.coverage where stream = 'domains_of_mine') as days`,
-      ),
-    ).toEqual([{ same: true, days: 7 }])
-  })
-
   test('a second run changes nothing', async () => {
     const again = await setup.sync()
     expect(again.outcome).toBe('complete')
     for (const { stream, inserted, updated, deleted } of again.streams)
       expect({ stream, inserted, updated, deleted }).toEqual({ stream, inserted: 0, updated: 0, deleted: 0 })
-  })
-
-  test('labels override names and own brands', async () => {
-    const { brands, topics } = setup.service.world.projects[0]!
-    const labels = {
-      brands: { [brands[1]!.id]: { own: true, name: 'Ours' } },
-      topics: { [topics[0]!.id]: 'Paths' },
-    }
-    const labelled = withConfig(setup, { labels })
-    await labelled.sync()
-    const again = await labelled.sync()
-    expect(again.streams.reduce((n, { updated }) => n + updated, 0)).toBe(0)
-    expect(await rows('select name from visibility.brands where is_own')).toEqual([{ name: 'Ours' }])
-    expect(await rows("select name from visibility.topics where name = 'Paths'")).toHaveLength(1)
-    expect(await rows("select count(*) as n from visibility.brand_history where name in ('Ours')")).toEqual([{ n: 1 }])
   })
 
   test('after the service stops offering some extras, runs succeed and no row is lost', async () => {
@@ -259,44 +191,35 @@ describe('against a service that offers all of it', () => {
   })
 })
 
-test.each([
-  { by: 'dimensions of its own', dimensions: ['date', 'prompt_id', 'model_id'], limit: 40 },
-  { by: 'a dimension more, having only the date', dimensions: ['date'], limit: 60 },
-  { by: 'a dimension more, where a value of its own overflows', dimensions: ['date', 'model_id'], limit: 40 },
-])(
-  'a day of URLs that overflows a page is split by $by, and equal keys still add up',
-  async ({ dimensions, limit }) => {
-    const day = { from: '2026-03-31', to: '2026-03-31' }
-    const setup = await setUp({
-      world: { ...small, prompts: 20, brands: 6 },
-      extras: 'all',
-      faults: { rate_limit: null, unstable_order: true },
-      config: {
-        ...{ start_date: day.from, end_date: day.to, streams: [], source: { page_limit: limit } },
-        reports: [{ name: 'urls_daily', of: 'urls', dimensions }],
-      },
-    })
-    expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
-    const { world } = setup.service
-    const items = urlReport(world, world.projects[0]!, { range: day, dimensions: dimensions as never, filters: [] })
-    const wanted = new Map<string, number[]>()
-    for (const { url, prompt, model, usage_count, citation_count, retrievals } of items as Record<string, any>[]) {
-      const key = [url, prompt?.id, model?.id].join(' ')
-      const [used = 0, cited = 0, seen = 0] = wanted.get(key) ?? []
-      wanted.set(key, [used + usage_count, cited + citation_count, seen + retrievals])
-    }
-    expect(wanted.size).toBeGreaterThan(limit)
-    const [prompt, model] = ['prompt_id', 'model_id'].map((name) => (dimensions.includes(name) ? name : "''"))
-    const rows = await setup.database.rows<Record<string, any>>(
-      `select trim(url || ' ' || ${prompt} || ' ' || ${model}) as key, usage_count, citation_count, retrievals from visibility.urls_daily`,
-    )
-    const found = new Map(rows.map((row) => [row.key, [row.usage_count, row.citation_count, row.retrievals]]))
-    const plain = new Map([...wanted].map(([key, counts]) => [key.trim().replaceAll('  ', ' '), counts]))
-    expect(new Map([...found].map(([key, counts]) => [key.replaceAll('  ', ' '), counts]))).toEqual(plain)
-    expect(await setup.database.rows('select * from visibility_ops.drift')).toEqual([])
-    expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
-  },
-)
+test('a day of URLs that overflows a page is split by its dimensions, and equal keys still add up', async () => {
+  const [dimensions, limit] = [['date', 'prompt_id', 'model_id'], 40]
+  const day = { from: '2026-03-31', to: '2026-03-31' }
+  const setup = await setUp({
+    world: { ...small, prompts: 20, brands: 6 },
+    extras: 'all',
+    faults: { rate_limit: null, unstable_order: true },
+    config: {
+      ...{ start_date: day.from, end_date: day.to, streams: [], source: { page_limit: limit } },
+      reports: [{ name: 'urls_daily', of: 'urls', dimensions }],
+    },
+  })
+  expect(outcomes(await setup.sync())).toEqual({ outcome: 'complete', failed: [] })
+  const { world } = setup.service
+  const items = urlReport(world, world.projects[0]!, { range: day, dimensions: dimensions as never, filters: [] })
+  const wanted = new Map<string, number[]>()
+  for (const { url, prompt, model, usage_count, citation_count, retrievals } of items as Record<string, any>[]) {
+    const key = [url, prompt.id, model.id].join(' ')
+    const [used = 0, cited = 0, seen = 0] = wanted.get(key) ?? []
+    wanted.set(key, [used + usage_count, cited + citation_count, seen + retrievals])
+  }
+  expect(wanted.size).toBeGreaterThan(limit)
+  const rows = await setup.database.rows<Record<string, any>>(
+    "select concat_ws(' ', url, prompt_id, model_id) as key, usage_count, citation_count, retrievals from visibility.urls_daily",
+  )
+  expect(new Map(rows.map((row) => [row.key, [row.usage_count, row.citation_count, row.retrievals]]))).toEqual(wanted)
+  expect(await setup.database.rows('select * from visibility_ops.drift')).toEqual([])
+  expect(setup.service.requests.some(({ body }) => Array.isArray(body.filters))).toBe(true)
+})
 
 test('a report with having has the selected rows with their shares unchanged, and no view reads it', async () => {
   const reports = [{ name: 'brand_daily', dimensions: ['date'] }]
@@ -311,13 +234,8 @@ test('a report with having has the selected rows with their shares unchanged, an
     dimensions: ['date', 'model_id'],
     having: [{ field: 'brand_id', operator: 'in', values: [brand!.id] }],
   }
-  const many = {
-    name: 'many',
-    dimensions: ['date', 'model_id'],
-    having: [{ field: 'mention_count', operator: 'gte', value: 3 }],
-  }
   const all = { name: 'all_brands', dimensions: ['date', 'model_id'] }
-  const config = { ...setup.fileConfig, reports: [...reports, one, many, all] }
+  const config = { ...setup.fileConfig, reports: [...reports, one, all] }
   const options = { env: setup.env, config }
   expect((await runCli(['sync'], options)).code).toBe(0)
   const columns = 'project_id, date, brand_id, model_id, mention_count, share_of_voice'
@@ -325,8 +243,6 @@ test('a report with having has the selected rows with their shares unchanged, an
     setup.database.rows(`(select ${columns} from visibility.${table} except select ${columns} from visibility.all_brands where ${condition})
       union all (select ${columns} from visibility.all_brands where ${condition} except select ${columns} from visibility.${table})`)
   expect(await differing('one_brand', `brand_id = '${brand!.id}'`)).toEqual([])
-  expect(await differing('many', 'mention_count >= 3')).toEqual([])
-  expect((await setup.database.rows('select from visibility.many')).length).toBeGreaterThan(5)
   const [{ text }] = (await setup.database.rows(
     "select pg_get_viewdef('visibility.visibility_by_model_weekly'::regclass) as text",
   )) as [{ text: string }]
@@ -334,77 +250,6 @@ test('a report with having has the selected rows with their shares unchanged, an
   const changed = { ...one, having: [{ field: 'mention_count', operator: 'gt', value: 1 }] }
   const refused = await runCli(['sync'], { ...options, config: { ...config, reports: [...reports, changed] } })
   expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('having')])
-})
-
-test('rows with equal keys add up counts, keep a ratio that is the same, and contradict each other in anything else', () => {
-  const stream = reportStream({ name: 'r', of: 'urls', dimensions: ['date'], filters: [] })
-  const item = (more: object) => ({
-    date: '2026-03-01',
-    url: 'https://a.example/',
-    title: 'A',
-    usage_count: 2,
-    ...more,
-  })
-  const taken = (items: unknown[]) => {
-    const rows = new PackedRows(stream.columns, 'p')
-    const sifted = sift(stream, items, { range: { from: '2026-03-01', to: '2026-03-02' }, needsTextCheck: false }, rows)
-    const list = Array.from({ length: sifted.rows.length }, (_, place) => sifted.rows.get(place))
-    return { rows: list, reasons: sifted.rejects.map(({ reason, index }) => [index, reason]), days: sifted.rowsByDay }
-  }
-  const row = (usage: number, rate: number | null, avg: number | null) => [
-    ...['2026-03-01', 'https://a.example/', null, 'A', usage, null, avg, null, rate, null, null, null, null],
-  ]
-  const two = taken([item({ citation_rate: 0.5, citation_avg: 1 }), item({ citation_rate: 0.5, citation_avg: 3 })])
-  expect(two).toEqual({ rows: [row(4, 0.5, null)], reasons: [], days: new Map([['2026-03-01', 1]]) })
-  expect(taken([item({}), item({}), item({})]).rows).toEqual([row(6, null, null)])
-  const against = taken([item({}), item({}), item({ title: 'B' }), item({ url: 'https://b.example/' })])
-  expect(against.rows).toHaveLength(1)
-  expect(against.reasons.sort()).toEqual([
-    [0, CONTRADICTION],
-    [1, CONTRADICTION],
-    [2, CONTRADICTION],
-  ])
-  expect(against.days).toEqual(new Map([['2026-03-01', 1]]))
-})
-
-test('a list is loaded while a window adds one of its rows', async () => {
-  const setup = await setUp({ world: small, extras: 'all', config: { ...DAYS, extras: 'auto' } })
-  const other = new Client({ connectionString: setup.database.url })
-  await other.connect()
-  try {
-    const project = setup.service.world.projects[0]!
-    const topic = project.prompts.find(({ topicId }) => topicId !== null)!.topicId
-    await setup.sync({ streams: setup.services.streams.named(['prompts']) })
-    await setup.database.rows('delete from visibility.topics')
-    await other.query('begin')
-    await other.query('insert into visibility.topics (project_id, topic_id) values ($1, $2)', [project.id, topic])
-    const syncing = setup.sync({ streams: setup.services.streams.named(['topics']) })
-    const waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    await until(async () => (await setup.database.rows(waiting)).length > 0)
-    await other.query('commit')
-    expect(outcomes(await syncing)).toEqual({ outcome: 'complete', failed: [] })
-    const nameless = 'select 1 from visibility.topics where name is null or listed_at is null'
-    expect(await setup.database.rows(nameless)).toEqual([])
-  } finally {
-    await other.end()
-  }
-})
-
-test('check shows what is offered', async () => {
-  const setup = await setUp({
-    world: small,
-    extras: ['GET /tags'],
-    config: { ...DAYS, extras: ['tags', 'topics'], reports: [] },
-  })
-  const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-extras-'))
-  writeFileSync(`${folder}/sync.yaml`, JSON.stringify(setup.fileConfig))
-  const { stdout, code } = await runCli(['check', '--json', '--config', `${folder}/sync.yaml`], { env: setup.env })
-  rmSync(folder, { recursive: true })
-  expect(code).toBe(0)
-  const { verdicts } = JSON.parse(stdout) as { verdicts: { what: string; detail: string }[] }
-  expect(verdicts.find(({ what }) => what.startsWith('extras'))?.detail).toBe(
-    'offered: tags; not offered: topics (HTTP 404)',
-  )
 })
 
 describe('channels', () => {
@@ -456,49 +301,6 @@ describe('channels', () => {
     expect(row!.name).toBe(channels[0]!.name)
   })
 
-  test('questions and packs use channels instead of models', async () => {
-    const { config } = setup.services
-    const replaced = await viewsByChannel(setup.database.warehouse, config.reports)
-    expect([...replaced].sort()).toEqual(Object.keys(CHANNEL_TWINS).sort())
-    const use = { channelViews: replaced, unused: [] }
-    const charts = Object.keys(packFiles('superset', config, [], use))
-    expect(charts).toEqual(expect.arrayContaining(['charts/Visibility_by_channel.yaml']))
-    const packs = ['superset', 'grafana'].map((tool) => JSON.stringify(packFiles(tool as Tool, config, [], use)))
-    for (const [view, twin] of Object.entries(CHANNEL_TWINS).filter(([name]) => name !== 'head_to_head_weekly')) {
-      for (const text of packs) expect([text.includes(view), text.includes(twin)]).toEqual([false, true])
-    }
-    const questions = readQuestions('visibility', replaced)
-    const listed = await setup.database.rows('select model_channel_id as id from visibility.model_channels')
-    const known = new Set(listed.map(({ id }) => id))
-    for (const { name, sql, view } of questions) {
-      const rows = await setup.database.rows(sql)
-      if (!Object.values<string>(CHANNEL_TWINS).includes(view)) continue
-      expect(sql).not.toMatch(/model_id/)
-      const channels = rows.map(({ channel, model_channel_id }) => channel ?? model_channel_id)
-      expect({ name, ids: channels.filter((id) => id !== null && !known.has(id)) }).toEqual({ name, ids: [] })
-    }
-    expect(questions.map(({ name }) => name)).toEqual(readQuestions('visibility').map(({ name }) => name))
-  })
-
-  test('Metabase gets its questions and models by channel', async () => {
-    const server = await startMetabase()
-    const metabase = { METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: 'postgres://reader:word@db:5433/wh' }
-    const options = { env: { ...setup.env, ...metabase }, config: setup.fileConfig }
-    const { code, stderr } = await runCli(['metabase', '--url', server.url], options)
-    expect({ code, stderr, problems: server.problems }).toEqual({ code: 0, stderr: '', problems: [] })
-    const sqlOf = (name: string) => JSON.stringify(server.store.card.find((card) => card.name.startsWith(name)))
-    expect(sqlOf('3. Which models')).toContain('from visibility.visibility_by_channel_weekly')
-    expect(sqlOf('7. Is our average position')).toContain('from visibility.position_by_channel_weekly')
-    expect(sqlOf('Visibility by channel and week')).toContain('"type":"model"')
-  })
-
-  test('twins are read in shorter windows if the service limits the range of days', async () => {
-    const short = await start()
-    short.service.setFaults({ rate_limit: null, max_days: 3 })
-    expect((await short.sync()).outcome).toBe('complete')
-    await expectExact(short.database, { world: short.service.world, range: RANGE, reports: TWINS as never })
-  })
-
   test('a service that refuses channels with other dimensions is read without the twins, and is not asked again', async () => {
     const refusing = await start()
     const asked: string[] = []
@@ -519,33 +321,6 @@ describe('channels', () => {
     expect(asked.length).toBe(first)
     const { world } = refusing.service
     await expectExact(refusing.database, { world, range: RANGE, reports: DEFAULT_REPORTS as never })
-  })
-
-  test('without extras, and for reports of other names, there are no twins', () => {
-    const names = (settings: Record<string, unknown>) => configOf(settings).reports.map(({ name }) => name)
-    const own = DEFAULT_REPORTS.map(({ name }) => name)
-    expect(names({ extras: 'auto', reports: DEFAULT_REPORTS })).toEqual([...own, ...TWINS.map(({ name }) => name)])
-    const reports = [{ name: 'mine', dimensions: ['date', 'topic_id', 'model_id'] }]
-    expect(names({ extras: 'auto', reports })).toEqual(['mine'])
-    expect(names({ reports: DEFAULT_REPORTS })).toEqual(own)
-  })
-
-  test('packs are by model if a project has no rows by channel, or the database cannot be asked', async () => {
-    const { config } = setup.services
-    await setup.database.rows('delete from visibility.brand_daily_by_channel')
-    expect([...(await viewsByChannel(setup.database.warehouse, config.reports))]).toEqual(['movers_weekly'])
-    await setup.database.rows("insert into visibility.projects (project_id) values ('new')")
-    await setup.database.rows(
-      "insert into visibility.brand_daily_by_topic_model (project_id, date, brand_id) values ('new', '2026-03-01', 'b')",
-    )
-    expect((await viewsByChannel(setup.database.warehouse, config.reports)).size).toBe(0)
-    const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none', VISIBILITY_API_URL: 'reference' }
-    const folder = temporaryFolder()
-    const { code, stderr } = await runCli(['pack', 'grafana', '--out', folder.path], {
-      env,
-      config: { extras: 'auto' },
-    })
-    expect({ code, isSaid: stderr.includes('models are used') }).toEqual({ code: 0, isSaid: true })
   })
 })
 
@@ -604,37 +379,6 @@ describe('contents of chats', () => {
     const { messages, sources, brands_mentioned, queries } = chatContent(project(), chat)
     expect(stored).toMatchObject({ messages, sources, brands_mentioned, queries, removed_at: null })
     expect(await rows("select * from visibility_ops.drift where stream = 'chat_contents'")).toEqual([])
-  })
-
-  test('a share is the same chats in every run, and a list of prompts is those of the prompts', async () => {
-    await clean()
-    await run({ share: 0.3, requests_per_day: 1000 })
-    const some = await contents()
-    expect(some).toBeGreaterThan(10)
-    expect(some).toBeLessThan(40)
-    await run({ share: 0.3, requests_per_day: 1000 })
-    expect([asked(), await contents()]).toEqual([0, some])
-    await clean()
-    const { id } = project().prompts[0]!
-    await run({ prompts: [id], requests_per_day: 1000 })
-    expect(
-      await rows(
-        'select distinct c.prompt_id from visibility.chats c join visibility.chat_contents t using (project_id, chat_id)',
-      ),
-    ).toEqual([{ prompt_id: id }])
-    expect(await contents()).toBe(8)
-  })
-
-  test('plan shows the number of requests', async () => {
-    await clean()
-    const config = { ...setup.fileConfig, chat_contents: { share: 1, requests_per_day: 30 } }
-    await run({ share: 1, requests_per_day: 12 }, `${new Date().toISOString().slice(0, 10)}T00:00:00Z`)
-    const { stdout, code } = await runCli(['plan', '--json', '--stream', 'chat_contents'], { env: setup.env, config })
-    expect([code, JSON.parse(stdout).requests, JSON.parse(stdout).streams[0].windows]).toEqual([
-      0,
-      18,
-      ['68 chats, 18 of 30 requests left today'],
-    ])
   })
 
   test('a chat that is gone is recorded and not asked for again', async () => {
@@ -709,16 +453,5 @@ describe('contents of chats', () => {
     const config = configOf({ ...setup.fileConfig, chat_contents: { share: 1 } }, setup.env)
     const retried = await retryQuarantine({ ...setup.services, config }, new StreamSet(config).named(), {})
     expect([retried.tried, retried.still_bad.length]).toEqual([5, 5])
-  })
-
-  test('a definition needs a share or prompts, and the stream of chats', () => {
-    const load =
-      (chat_contents: unknown, more = {}) =>
-      () =>
-        configOf({ chat_contents, ...more })
-    expect(load({})).toThrow('share, prompts, or both')
-    expect(load({ share: 0 })).toThrow('a share of the chats above 0')
-    expect(load({ share: 1, requests_per_day: 0 })).toThrow('a whole number from 1')
-    expect(load({ share: 1 }, { streams: ['prompts'] })).toThrow('needs the stream chats')
   })
 })

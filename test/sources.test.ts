@@ -1,10 +1,9 @@
-import { readFileSync } from 'node:fs'
 import { beforeAll, expect, test } from '@jest/globals'
 import { addDays, type Day, dayNumber } from '../src/core/day.ts'
 import type { Dimension } from '../src/core/vocabulary.ts'
 import { brandReport } from '../src/reference/aggregate.ts'
 import { brandDomain } from '../src/reference/extras.ts'
-import { domainReport, urlReport } from '../src/reference/sources.ts'
+import { domainReport } from '../src/reference/sources.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { VIEWS, viewsOf } from '../src/warehouse/schema/catalogue.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -89,8 +88,6 @@ function groupBy(items: Row[], nameOf: (item: Row) => string): Map<string, Row[]
   return groups
 }
 
-/** The addresses of the reference service have neither www nor parameters. */
-const keyOf = (url: string) => url.replace(/^https:\/\//, '').replace(/\/$/, '')
 const common = () => ({ project_id: project().id, project: project().name })
 const whole = { days: 7, is_complete: true, is_provisional: false }
 
@@ -102,23 +99,6 @@ async function detail(path: '/insights/prompt' | '/insights/source', subject: Re
   const read = await readPage(setup.database.warehouse, { reports: config.reports, filters })
   return { read, page: insightsPage({ version: '', now: new Date(), projects: [], filters, found: read }) }
 }
-
-test('the page of a source has the prompts and pages that the views have', async () => {
-  const [gap] = await rowsOf(
-    'select domain from visibility.source_gaps group by 1 order by sum(prompts) desc, 1 limit 1',
-  )
-  const { read, page } = await detail('/insights/source', { domain: gap!.domain as string })
-  const prompts = await rowsOf(
-    `select distinct a.prompt_id, a.model_id from visibility.absent_prompts a join visibility.domains_by_prompt r
-       on r.prompt_id = a.prompt_id and r.model_id = a.model_id and date_trunc('week', r.date::timestamp)::date = a.week
-     where r.domain = '${gap!.domain}'`,
-  )
-  expect(prompts.length).toBeGreaterThan(0)
-  expect(read.sections['source-prompts'].rows.length).toBe(prompts.length)
-  const pages = await rowsOf(`select distinct url from visibility.page_gaps_weekly where domain = '${gap!.domain}'`)
-  expect(read.sections['source-pages'].rows.length).toBe(pages.length)
-  for (const { prompt_id } of prompts) expect(page).toContain(`/insights/prompt?prompt=${prompt_id}`)
-})
 
 test('the page of a prompt shows the text and citations of its answers, in each shape that the service sends', async () => {
   const [{ prompt_id: prompt }] = (await rowsOf('select prompt_id from visibility.chats order by 1 limit 1')) as [Row]
@@ -217,90 +197,12 @@ test('domains by week: retrieved, cited, own or of a rival, as ratios of sums, a
   )
 })
 
-test('pages by week, summed over the models of their report', async () => {
-  const items = urlReport(setup.service.world, project(), query(['date', 'model_id']))
-  const groups = groupBy(items, ({ url, date }) => `${weekOf(date as Day)} ${url}`)
-  const wanted = [...groups.values()].map((rows) => {
-    const { url, date, title, classification } = rows.at(-1)!
-    const domain = new URL(url as string).host
-    return {
-      ...common(),
-      week: weekOf(date as Day),
-      url,
-      title,
-      classification,
-      domain,
-      is_own: isOwn(domain) === true,
-      is_rival: isOwn(domain) === false,
-      usage_count: sum(rows, 'usage_count'),
-      citation_count: sum(rows, 'citation_count'),
-      retrievals: sum(rows, 'retrievals'),
-      citations_per_retrieval: sum(rows, 'citation_count') / sum(rows, 'retrievals'),
-      ...whole,
-      url_key: keyOf(url as string),
-    }
-  })
-  expect(wanted.length).toBeGreaterThan(50)
-  same(
-    await rowsOf('select * from visibility.cited_pages_weekly'),
-    byRank(wanted, ({ week }) => week),
-  )
-})
-
-test('gaps are the cited pages that mention rivals and not the own brand', async () => {
-  const items = urlReport(setup.service.world, project(), query(['date', 'model_id']))
-  const wanted = [...groupBy(items, ({ url, date }) => `${weekOf(date as Day)} ${url}`).values()].flatMap((rows) => {
-    const { url, date, title, classification, mentioned_brands } = rows.at(-1)!
-    const ids = (mentioned_brands as { id: string }[]).map(({ id }) => id)
-    if (ids.length === 0 || ids.includes(own().id) || sum(rows, 'citation_count') === 0) return []
-    const domain = new URL(url as string).host
-    return [
-      {
-        ...common(),
-        week: weekOf(date as Day),
-        ...{ url, title, classification, domain, url_key: keyOf(url as string) },
-        is_own: isOwn(domain) === true,
-        is_rival: isOwn(domain) === false,
-        rival_names: project()
-          .brands.filter(({ id }) => ids.includes(id))
-          .map(({ name }) => name)
-          .sort(),
-        citation_count: sum(rows, 'citation_count'),
-        retrievals: sum(rows, 'retrievals'),
-        ...whole,
-      },
-    ]
-  })
-  expect(wanted.length).toBeGreaterThan(5)
-  same(
-    await rowsOf('select * from visibility.page_gaps_weekly'),
-    byRank(wanted, ({ week }) => week),
-  )
-})
-
 test.each([
-  ['https://www.Example.com/', 'example.com'],
   ['http://example.com', 'example.com'],
   ['https://example.com:443/a/', 'example.com/a'],
-  ['https://example.com/A?utm_source=x&utm_medium=y', 'example.com/A'],
   ['https://example.com/a?id=3&utm_source=x&b=2#part', 'example.com/a?id=3&b=2'],
-  ['https://example.com/a?gclid=1&id=3', 'example.com/a?id=3'],
-  ['https://example.com/a?reference=4', 'example.com/a?reference=4'],
-  ['example.com/a', 'example.com/a'],
 ])('the page behind %s is %s', async (url, key) => {
   expect(await rowsOf(`select visibility.url_key('${url}') as key`)).toEqual([{ key }])
-})
-
-test('a page with several addresses is one page', async () => {
-  await rowsOf(
-    `insert into visibility.urls_daily (project_id, date, url, model_id, citation_count, retrievals, usage_count)
-     select '${project().id}', '2026-03-10', url, 'm', 2, 3, 1 from unnest(array['https://www.one.example/p/', 'http://one.example/p?utm_source=a']) url`,
-  )
-  const found = await rowsOf(
-    "select url_key, citation_count, retrievals from visibility.cited_pages_weekly where url_key like 'one.%'",
-  )
-  await rowsOf("delete from visibility.urls_daily where model_id = 'm'")
-  expect(found).toEqual([{ url_key: 'one.example/p', citation_count: 4, retrievals: 6 }])
 })
 
 test('gaps are the domains cited for prompts and models where rivals appear in a week and the own brand does not', async () => {
@@ -340,14 +242,6 @@ test('gaps are the domains cited for prompts and models where rivals appear in a
   )
 })
 
-test('the statements of the BI page give rows', async () => {
-  const page = readFileSync(new URL('../docs/reference/questions.md', import.meta.url), 'utf8')
-  const statements = [...page.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, text]) => text!)
-  const ours = statements.filter((text) => viewsOf(13).some((name) => text.includes(`.${name}`)))
-  expect(ours).toHaveLength(viewsOf(13).length)
-  for (const text of ours) expect((await rowsOf(text)).length).toBeGreaterThan(0)
-})
-
 test('the insights show the sources of the range, and no such section without rows', async () => {
   const names = [{ id: project().id, name: project().name }]
   const page = async () => {
@@ -379,10 +273,4 @@ test('the insights show the sources of the range, and no such section without ro
       `select distinct answers, retrieved_share, verdict from visibility.sources_weekly where week = '${weekOf(range.from)}'`,
     ),
   ).toEqual([{ answers: null, retrieved_share: null, verdict: null }])
-  // Rows of a report that is no longer configured stay in the view.
-  const few = configOf({ ...setup.fileConfig, reports: BRANDS }, setup.env)
-  const { views } = await migrate(setup.database.warehouse, few)
-  expect([views.made, views.empty]).toEqual([[], []])
-  await rowsOf('truncate visibility.domains_daily, visibility.domains_by_prompt, visibility.urls_daily')
-  expect((await page()).html).not.toContain('Sources')
 })
