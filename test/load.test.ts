@@ -5,7 +5,7 @@ import { PackedRows, SegmentMemory } from '../src/rows/packed-rows.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { replaceWindow, windowSnapshot } from '../src/warehouse/load/replace-window.ts'
-import { digestSql, RowHashes, rowHashSql } from '../src/warehouse/load/row-digest.ts'
+import { digestSql, RowHashes } from '../src/warehouse/load/row-digest.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import type { Effect } from '../src/warehouse/load/window-effect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -152,24 +152,6 @@ describe('replacing a window', () => {
       { numRuns: Number(process.env.PROPERTY_RUNS ?? 80), seed: 7 },
     )
   })
-
-  test('the same answer again moves no row', async () => {
-    const answer: Content = new Map(DAYS.map((day, index) => [keyOf(day, 'a', 'm'), index]))
-    const load = { mayDelete: true, acceptDeletes: false, heldBefore: new Set<Day>(), proven: new Set<Day>() }
-    const before: Content = new Map([...answer, [keyOf(DAYS[0]!, 'b', null), 5]])
-    await replace(before, answer, load)
-    const { places } = await readTable()
-    const { warehouse } = database
-    await inTransaction(warehouse, async (tx) => {
-      const window = { projectId: PROJECT, stream, range: RANGE }
-      const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window))
-      const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
-      const rowsByDay = new Map(DAYS.map((day) => [day, 1]))
-      const effect = await replaceWindow(tx, there, { ...window, ...load, rows, rowsByDay, fencingToken: 2 })
-      expect(effect).toMatchObject({ inserted: 0, updated: 0, deleted: 0, unchanged: DAYS.length })
-    })
-    expect((await readTable()).places).toEqual(places)
-  })
 })
 
 describe('rows as bytes', () => {
@@ -177,6 +159,20 @@ describe('rows as bytes', () => {
   beforeAll(async () => {
     database = await createDatabase()
   })
+  // Postgres stores neither NUL nor half a surrogate pair; the sifter rejects rows that hold one.
+  const text = fc
+    .oneof(
+      fc.string({ unit: 'binary', maxLength: 40 }),
+      fc.string({ unit: 'grapheme' }),
+      fc.constantFrom('', 'é', '\\N', '\t', '\n', '\r\n', '"', "'", '\\', 'NULL', '\u001f'),
+    )
+    .map((value) => value.replaceAll('\0', ''))
+  const number = fc.oneof(
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+    fc.integer(),
+    fc.constantFrom(0, -0, 1, 1, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
+  )
+  const day = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
 
   describe('digests of rows', () => {
     const columns = [
@@ -197,19 +193,6 @@ describe('rows as bytes', () => {
       )
     })
 
-    const text = fc
-      .oneof(
-        fc.string({ unit: 'binary', maxLength: 40 }),
-        fc.string({ unit: 'grapheme' }),
-        fc.constantFrom('', 'é', 'NULL'),
-      )
-      .map((value) => value.replaceAll('\0', ''))
-    const number = fc.oneof(
-      fc.double({ noNaN: true, noDefaultInfinity: true }),
-      fc.integer(),
-      fc.constantFrom(0, -0, 1, 1, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
-    )
-    const day = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
     // JavaScript writes other numbers with an exponent, which Postgres does not.
     const plainNumber = number.filter((value) => !String(value).includes('e'))
     const { document } = fc.letrec<{ document: unknown }>((tie) => ({
@@ -258,20 +241,6 @@ describe('rows as bytes', () => {
       )
     })
 
-    test('rows that lie in more than one piece of memory are all in it', async () => {
-      const rows: Row[] = Array.from({ length: 9000 }, (_, index) => [
-        index,
-        `name ${index}`,
-        '2026-03-01',
-        index / 7,
-        null,
-        0,
-        index % 2 === 0,
-        `{"number":${index}}`,
-      ])
-      expect(await toldBy(packed(rows))).toBe(digestOf(packed(rows)))
-    })
-
     test('a different value, or a value of another row, changes the digest', () => {
       const base: Row[] = [
         [1, 'a', '2026-03-01', 0, 0, 5, true, '{}'],
@@ -282,22 +251,12 @@ describe('rows as bytes', () => {
       const others: [number, number, Row[number]][] = [
         [0, 0, 4],
         [0, 1, 'b'],
-        [0, 1, 'a '],
-        [0, 1, ''],
         [0, 1, null],
         [0, 2, '2026-03-02'],
         [0, 3, 1],
-        [0, 3, null],
         [0, 4, null],
-        [1, 4, 5.000000000000001],
-        [1, 4, -5],
-        [2, 3, 0],
         [2, 5, 5e-324],
-        [0, 6, false],
         [0, 6, null],
-        [2, 6, false],
-        [0, 7, null],
-        [1, 7, '[1, 1]'],
         [2, 7, 'null'],
       ]
       for (const [at, column, value] of others) {
@@ -306,167 +265,32 @@ describe('rows as bytes', () => {
       }
       expect(seen.size).toBe(others.length + 1)
     })
-
-    test('numbers swapped between rows, or zeroes between columns, change the digest', () => {
-      const metrics = fc.array(fc.constantFrom(0, 1, 2, null), { minLength: 3, maxLength: 3 })
-      fc.assert(
-        fc.property(metrics, metrics, fc.nat(2), fc.nat(2), (one, other, first, second) => {
-          const rows = (a: Row, b: Row): Row[] => [
-            [1, 'a', '2026-03-01', ...a, true, '{}'],
-            [2, 'b', '2026-03-01', ...b, true, '{}'],
-          ]
-          const digest = (a: Row, b: Row) => digestOf(packed(rows(a, b)))
-          const swapped = digest(one.with(first, other[first]!), other.with(first, one[first]!))
-          expect(swapped === digest(one, other)).toBe(one[first] === other[first])
-          const moved = one.with(first, one[second]!).with(second, one[first]!)
-          expect(digest(moved, other) === digest(one, other)).toBe(one[first] === one[second])
-        }),
-        { numRuns: sized(300, 2000) },
-      )
-    })
-
-    test('no rows have no digest', () => {
-      expect(digestOf(packed([]))).toBeUndefined()
-    })
-
-    test('the formatting of JSON documents does not change the digest, and other values do', () => {
-      const digest = (document: string) => digestOf(packed([[1, 'a', '2026-03-01', 0, 0, 5, true, document]]))
-      const one = digest('{"a": 1, "bb": [true, null]}')
-      expect(digest('{"bb":[true,null],"a":1}')).toBe(one)
-      for (const other of ['{"a": 1, "bb": [null, true]}', '{"a": "1", "bb": [true, null]}', '{"a": 1}', 'null', '"a"'])
-        expect(digest(other)).not.toBe(one)
-    })
-
-    test('a row is found by the hash that Postgres has for it, and another hash is not', async () => {
-      const day = (index: number) => dayFromNumber(dayNumber('2026-01-01') + index)
-      const rows: Row[] = Array.from({ length: 3000 }, (_, index) => [
-        index,
-        `w${index % 7}`,
-        day(index % 31),
-        null,
-        0,
-        1.5,
-        null,
-        null,
-      ])
-      await inTransaction(database.warehouse, async ({ client }) => {
-        await client.query('truncate digested')
-        await copyRows(client, 'digested', packed(rows))
-      })
-      const known = await database.rows<{ number: number; hash: string }>(
-        `select number, ${rowHashSql('t', columns)}::text as hash from digested t`,
-      )
-      // Every second row of the table is in the answer.
-      const find = new RowHashes(packed(rows.filter((_, index) => index % 2 === 0))).finder()
-      const halves = (hash: string): [number, number] => [
-        Number(BigInt(hash) >> 32n),
-        Number(BigInt.asIntN(32, BigInt(hash))),
-      ]
-      const expected = (number: number) => (number % 2 === 0 ? number / 2 : -1)
-      expect(known).toHaveLength(3000)
-      for (const { number, hash } of known) expect([number, find(...halves(hash))]).toEqual([number, expected(number)])
-      expect(new RowHashes(packed([])).finder()(0, 0)).toBe(-1)
-    })
   })
 
-  describe('encoded rows', () => {
+  test('rows stay what they are while others use memory that was given back', () => {
     const columns = [
       { name: 'n', type: 'double' },
       { name: 'words', type: 'text' },
       { name: 'number', type: 'double' },
       { name: 'day', type: 'date' },
-      { name: 'flag', type: 'boolean' },
-      { name: 'document', type: 'jsonb' },
     ] as const
-
-    beforeAll(async () => {
-      await database.rows(
-        'create table encoded (project_id text, n double precision, words text, number double precision, day date, flag boolean, document jsonb)',
-      )
-    })
-
-    // Postgres stores neither NUL nor half a surrogate pair; the sifter rejects rows that hold one.
-    const text = fc
-      .oneof(
-        fc.string({ unit: 'binary' }),
-        fc.string({ unit: 'grapheme' }),
-        fc.constantFrom('', '\\N', '\t', '\n', '\r\n', '"', "'", '\\', 'NULL', '\u001f'),
-      )
-      .map((value) => value.replaceAll('\0', ''))
-    const number = fc.oneof(
-      fc.double({ noNaN: true, noDefaultInfinity: true }),
-      fc.integer(),
-      fc.constantFrom(0, 0.1 + 0.2, 1e308, 5e-324, 2 ** 53 + 2),
-    )
-    const date = fc.integer({ min: dayNumber('0001-01-01'), max: dayNumber('9999-12-31') }).map(dayFromNumber)
-    const json = fc
-      .oneof(fc.record({ a: text, b: fc.option(fc.integer()) }), fc.array(text))
-      .map((value) => JSON.stringify(value))
-    const row = fc.tuple(fc.option(text), fc.option(number), fc.option(date), fc.option(fc.boolean()), fc.option(json))
-
-    test('any string, number, day, truth value, JSON and null comes back from Postgres as it went in', async () => {
-      await fc.assert(
-        fc.asyncProperty(fc.array(row, { maxLength: 40 }), text, async (values, project) => {
-          const rows: Row[] = values.map((value, index) => [index, ...value])
-          await inTransaction(database.warehouse, async ({ client }) => {
-            await client.query('truncate encoded')
-            await copyRows(client, 'encoded', PackedRows.of(columns, project, rows))
-          })
-          const found = await database.rows<Record<string, unknown>>(
-            'select *, document::text as document from encoded order by n',
-          )
-          expect(
-            found.map((entry) => [
-              entry.project_id,
-              entry.words,
-              Object.is(entry.number, -0) ? 0 : entry.number,
-              entry.day,
-              entry.flag,
-            ]),
-          ).toEqual(
-            rows.map(([, words, value, day, flag]) => [project, words, Object.is(value, -0) ? 0 : value, day, flag]),
-          )
-          expect(found.map((entry) => (entry.document === null ? null : JSON.parse(entry.document as string)))).toEqual(
-            rows.map((entry) => (entry[5] === null ? null : JSON.parse(entry[5] as string))),
-          )
-        }),
-        { numRuns: 60 },
-      )
-    })
-
-    test('a page larger than the buffer and one without rows are copied whole', async () => {
-      const long = 'ß'.repeat(50_000)
-      const rows: Row[] = Array.from({ length: 200 }, (_, index) => [index, long, 1, '2026-01-01', true, '{}'])
-      await inTransaction(database.warehouse, async ({ client }) => {
-        await client.query('truncate encoded')
-        await copyRows(client, 'encoded', PackedRows.of(columns, 'p', rows))
-        await copyRows(client, 'encoded', PackedRows.of(columns, 'p', []))
-      })
-      const [sum] = await database.rows<{ rows: number; length: number }>(
-        'select count(*)::int as rows, sum(length(words))::int as length from encoded',
-      )
-      expect(sum).toEqual({ rows: 200, length: 200 * 50_000 })
-    })
-
-    test('rows stay what they are while others use memory that was given back', () => {
-      const memory = new SegmentMemory()
-      const rowsOf = (name: string): Row[] =>
-        Array.from({ length: 8000 }, (_, index) => [index, `${name} ${index}`, index / 3, '2026-01-01', true, null])
-      const pack = (name: string) => {
-        const packed = new PackedRows(columns, name, memory)
-        for (const row of rowsOf(name)) packed.add(row)
-        return packed
-      }
-      const bytesOf = (rows: PackedRows) => Buffer.concat([...rows.chunks()])
-      const first = pack('first')
-      const second = pack('second')
-      second.setOrder(() => Array.from({ length: 8000 }, (_, index) => 7999 - index))
-      second.reorder()
-      pack('third').release()
-      pack('fourth')
-      expect(bytesOf(first).equals(bytesOf(PackedRows.of(columns, 'first', rowsOf('first'))))).toBe(true)
-      const reversed = PackedRows.of(columns, 'second', rowsOf('second').toReversed())
-      expect(bytesOf(second).equals(bytesOf(reversed))).toBe(true)
-    })
+    const memory = new SegmentMemory()
+    const rowsOf = (name: string): Row[] =>
+      Array.from({ length: 8000 }, (_, index) => [index, `${name} ${index}`, index / 3, '2026-01-01'])
+    const pack = (name: string) => {
+      const packed = new PackedRows(columns, name, memory)
+      for (const row of rowsOf(name)) packed.add(row)
+      return packed
+    }
+    const bytesOf = (rows: PackedRows) => Buffer.concat([...rows.chunks()])
+    const first = pack('first')
+    const second = pack('second')
+    second.setOrder(() => Array.from({ length: 8000 }, (_, index) => 7999 - index))
+    second.reorder()
+    pack('third').release()
+    pack('fourth')
+    expect(bytesOf(first).equals(bytesOf(PackedRows.of(columns, 'first', rowsOf('first'))))).toBe(true)
+    const reversed = PackedRows.of(columns, 'second', rowsOf('second').toReversed())
+    expect(bytesOf(second).equals(bytesOf(reversed))).toBe(true)
   })
 })
