@@ -1,6 +1,6 @@
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 
-/* A self-signed certificate for 127.0.0.1 and localhost, or one that has expired or is for another host. */
+/* A self-signed certificate for 127.0.0.1 and localhost. */
 
 type Bytes = Buffer
 
@@ -27,16 +27,16 @@ export interface TestCertificate {
   key: string
 }
 
-export function selfSigned(options: { hosts?: string[]; expired?: boolean } = {}): TestCertificate {
+export function selfSigned(): TestCertificate {
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'prime256v1' })
   const now = Date.now()
-  const [from, to] = options.expired ? [now - 2 * YEAR_MS, now - YEAR_MS] : [now - 86_400_000, now + YEAR_MS]
+  const [from, to] = [now - 86_400_000, now + YEAR_MS]
   const name = sequence(der(0x31, sequence(oid('550403'), der(0x0c, Buffer.from('visibility-sync test')))))
-  const hosts = (options.hosts ?? ['localhost']).map((host) => der(0x82, Buffer.from(host)))
-  const addresses = options.hosts === undefined ? [der(0x87, Buffer.from([127, 0, 0, 1]))] : []
+  const host = der(0x82, Buffer.from('localhost'))
+  const address = der(0x87, Buffer.from([127, 0, 0, 1]))
   const extensions = sequence(
     sequence(oid('551d13'), octets(sequence(der(0x01, Buffer.from([0xff]))))),
-    sequence(oid('551d11'), octets(sequence(...hosts, ...addresses))),
+    sequence(oid('551d11'), octets(sequence(host, address))),
   )
   const body = sequence(
     der(0xa0, der(0x02, Buffer.from([2]))),

@@ -91,8 +91,6 @@ export interface TcpProxy {
   cut(): void
   /** From now on new connections go to another server. */
   retarget(url: string): void
-  /** How many connections are open. */
-  connections(): number
   close(): Promise<void>
 }
 
@@ -174,7 +172,6 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     retarget(next) {
       goal = new URL(next)
     },
-    connections: () => pairs.size,
     close: closeLater(() => {
       const closed = new Promise<void>((done) => server.close(() => done()))
       cut()
