@@ -215,11 +215,7 @@ describe('freshness', () => {
   })
 
   // Each test finds every day read, soundly and just now.
-  const given = () => ({ ...setup.config })
-  let first: ReturnType<typeof given>
   beforeEach(async () => {
-    first ??= given()
-    Object.assign(setup.config, first)
     await rows('delete from visibility_ops.quarantine; delete from visibility_ops.restatements')
     expect((await setup.sync({ range })).outcome).toBe('complete')
     await rows('delete from visibility_ops.restatements')

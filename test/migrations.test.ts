@@ -4,11 +4,10 @@ import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { readLedgerSize } from '../src/ledger/retention.ts'
-import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { madeBy, readMigrations } from '../src/warehouse/schema/migrations.ts'
+import { readMigrations } from '../src/warehouse/schema/migrations.ts'
 import { runCli } from './support/cli.ts'
-import { longTest, some } from './support/long.ts'
+import { some } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf, FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -191,7 +190,7 @@ describe('an upgrade', () => {
 
   const versions = files.slice(1).map((name, index) => [index + 2, name] as const)
 
-  test.each(some(versions, 3))(
+  test.each(some(versions, 2))(
     'from version %i (%s), with rows in it, everything is there after the upgrade and the next sync agrees',
     async (version) => {
       setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 }, config: { reports } })
@@ -264,21 +263,6 @@ describe('repair', () => {
     expect(again.streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)
   })
 
-  test('check refuses a changed report, as a run does', async () => {
-    setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 } })
-    await setup.sync()
-    const reports = FOUR_GRAINS.map((report) =>
-      report.name === 'brand_daily' ? { ...report, dimensions: ['date', 'model_id'] } : report,
-    )
-    const changed = await runCli(['check', '--json'], { env: setup.env, config: { ...setup.fileConfig, reports } })
-    const { verdicts } = changed.json() as Checked
-    const detail = expect.stringContaining('the dimensions of "brand_daily" were date and are now')
-    expect([changed.code, verdicts.find(({ what }) => what === 'tables')]).toEqual([
-      1,
-      { what: 'tables', ok: false, detail },
-    ])
-  })
-
   test('a lost table of the ledger and a lost column are named with what to do, and nothing is changed', async () => {
     setup = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 } })
     const { rows } = setup.database
@@ -295,44 +279,6 @@ describe('repair', () => {
     const synced = await runCli(['sync'], cli)
     expect(synced.code).toBe(2)
     for (const pattern of said) expect(synced.stderr.replaceAll(/\s+/g, ' ')).toMatch(pattern)
-  })
-
-  test('migration statements recreate each object unchanged', async () => {
-    database = await createDatabase('migrated')
-    const { rows } = database
-    const shape = () =>
-      rows(
-        `select c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid) as value
-       from pg_class c join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped
-       left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
-       where c.relnamespace = 'visibility'::regnamespace and relkind in ('r', 'v', 'i')
-       order by 1, 2`,
-      )
-    const functions = () =>
-      rows(
-        `select pg_get_functiondef(oid) as text, obj_description(oid) as comment from pg_proc
-       where pronamespace in ('visibility'::regnamespace, 'visibility_ops'::regnamespace) order by 1`,
-      )
-    const before = { shape: await shape(), functions: await functions() }
-    for (const { kind, schema, name } of madeBy(readMigrations())) {
-      const place = schema === 'schema' ? 'visibility' : 'visibility_ops'
-      if (kind === 'function' || (kind === 'table' && schema === 'schema'))
-        await rows(`drop ${kind} if exists ${place}.${name} cascade`)
-    }
-    const { repaired } = await migrate(database.warehouse, configOf({ reports: [] }))
-    expect(repaired.length).toBeGreaterThan(0)
-    expect(await shape()).toEqual(before.shape)
-    expect(await functions()).toEqual(before.functions)
-    expect((await migrate(database.warehouse, configOf({ reports: [] }))).repaired).toEqual([])
-  })
-
-  test('tables that have our names before the first run are named, by check too', async () => {
-    database = await createDatabase('empty')
-    await database.rows('create schema visibility; create table visibility.prompts (a int)')
-    const complaint = 'visibility.prompts: already there, and not made by visibility-sync'
-    await expect(migrate(database.warehouse, configOf({}))).rejects.toThrow(complaint)
-    const { verdicts } = (await runCli(['check', '--json'], { env: { DATABASE_URL: database.url } })).json() as Checked
-    expect(verdicts.find(({ what }) => what === 'owners')).toMatchObject({ detail: expect.stringContaining(complaint) })
   })
 
   test('foreign schemas, tables and functions are refused, unless a setting allows it', async () => {
@@ -356,27 +302,7 @@ describe('repair', () => {
       expect(verdict).toMatchObject({ ok: false, detail: expect.stringContaining(mallory) })
       expect(await rows("select from pg_namespace where nspname = 'visibility_ops'")).toEqual([])
       await migrate(warehouse, configOf({ warehouse: { allow_foreign_owner: true } }))
-
-      await client.query('drop schema visibility cascade')
-      await rows('drop schema visibility_ops cascade')
-      await migrate(warehouse, config)
-      await client.query(
-        "create schema bad; create function bad.run() returns trigger language plpgsql as 'begin return new; end'",
-      )
-      await rows(`grant usage on schema visibility to ${mallory}; grant trigger on visibility.brands to ${mallory}`)
-      await client.query(
-        'create trigger run before insert on visibility.brands for each row execute function bad.run()',
-      )
-      await expect(migrate(warehouse, config)).rejects.toThrow(
-        new RegExp(`bad\\.run\\(\\), which visibility\\.brands calls \\(of ${mallory}\\)`),
-      )
-      await rows('drop trigger run on visibility.brands')
-      await rows(`grant create on schema visibility to ${mallory}`)
-      // Tables that people keep beside ours are no concern of ours.
-      await client.query('create table visibility.mine (a int)')
-      await expect(migrate(warehouse, config)).resolves.toMatchObject({ applied: [] })
-      await client.query("create function visibility.wilson_low(int, int) returns int language sql as 'select 1'")
-      await expect(migrate(warehouse, config)).rejects.toThrow(`visibility.wilson_low() (of ${mallory})`)
+      await expect(migrate(warehouse, config)).rejects.toThrow(mallory)
       // A role that this one is a member of is trusted.
       await rows(`grant ${mallory} to ${me!.name}`)
       await expect(migrate(warehouse, config)).resolves.toMatchObject({ applied: [] })
@@ -417,27 +343,6 @@ describe('tables in months', () => {
   const months = (table: string) => ['2026_01', '2026_02', '2026_03'].map((month) => `${table}_${month}`)
   const allInMonths = Object.fromEntries(TABLES.map((table) => [table, months(table)]))
 
-  test('partitioned tables match the service through changes and deletions, and appear as one table', async () => {
-    await begin('month')
-    expect((await setup.sync()).outcome).toBe('complete')
-    await expectExact(setup.database, truth())
-    expect(await parts()).toEqual(allInMonths)
-    const { world } = setup.service
-    const [project] = world.projects
-    world.rewriteDays(project!, ['2026-01-31', '2026-02-01'])
-    for (const chat of world.chatsOf(project!, '2026-03-05').slice(0, 2)) world.dropChat(chat.id)
-    await setup.sync({ command: 'backfill', range: RANGE })
-    await expectExact(setup.database, truth())
-    const again = await setup.sync({ command: 'backfill', range: RANGE })
-    expect(again.streams.every((row) => row.inserted + row.updated + row.deleted === 0)).toBe(true)
-    const tables = await setup.database.rows<{ name: string }>(
-      "select relname::text as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where nspname = 'visibility' and relname like '%2026%' and relkind = 'r'",
-    )
-    expect(tables).toEqual([])
-    const own = await setup.database.rows('select * from visibility.share_of_voice_daily limit 1')
-    expect(own.length).toBe(1)
-  })
-
   test('an unpartitioned table is moved month by month, with its privileges, its views and every row', async () => {
     await begin('none')
     await setup.sync()
@@ -459,10 +364,6 @@ describe('tables in months', () => {
         `select has_table_privilege('reader_${process.pid}', 'visibility.brand_daily', 'select') as may`,
       )
       expect(may).toEqual([{ may: true }])
-      // A process that had looked at the table before goes on, into months that are not there yet, too.
-      await setup.sync({ command: 'backfill', range: { from: '2026-01-01', to: RANGE.to } })
-      await expectExact(setup.database, { ...truth(), range: { from: '2026-01-01', to: RANGE.to } })
-      expect((await runCli(['partition'], cli('month'))).stdout).toContain('Nothing was left to move')
     } finally {
       await setup.database.rows(`revoke all on visibility.brand_daily from reader_${process.pid}`)
       await setup.database.rows(`drop role reader_${process.pid}`)
@@ -494,82 +395,19 @@ describe('tables in months', () => {
     await expectExact(setup.database, truth())
   })
 
-  test('a foreign view is named, and nothing is moved', async () => {
+  test('views and indexes that would be lost are named, and nothing is moved', async () => {
     await begin('none')
     await migrate(setup.database.warehouse, setup.config)
     await setup.database.rows('create view public.mine as select * from visibility.brand_daily')
     const refused = await runCli(['partition'], cli('month'))
-    expect(refused.code).toBe(2)
-    expect(refused.stderr).toContain('public.mine')
-    expect(await parts()).toEqual({})
-    expect(await setup.database.rows('select outcome from visibility_ops.runs')).toEqual([{ outcome: 'failed' }])
-    const unset = await runCli(['partition'], cli('none'))
-    expect(unset.code).toBe(2)
-    expect(unset.stderr).toContain('warehouse.partition')
-  })
-
-  test('columns are matched by name, whatever the order in the configuration', async () => {
-    const reports = (dimensions: string[]) => [{ name: 'both', dimensions }]
-    setup = await setUp({
-      world: { projects: 1, prompts: 4, models: 2, brands: 3 },
-      config: { start_date: RANGE.from, end_date: RANGE.to, reports: reports(['date', 'topic_id', 'model_id']) },
-    })
-    await setup.sync()
-    const turned = reports(['date', 'model_id', 'topic_id'])
-    const moved = await runCli(['partition', '--json'], {
-      env: setup.env,
-      config: { ...setup.fileConfig, reports: turned, warehouse: { partition: 'month' } },
-    })
-    expect(moved.json()).toMatchObject({ complete: true })
-    await expectExact(setup.database, { ...truth(), reports: turned })
-  })
-
-  test('objects that were added to a table and would be lost are named, and nothing is moved', async () => {
-    await begin('none')
-    await migrate(setup.database.warehouse, setup.config)
+    expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('public.mine')])
+    await setup.database.rows('drop view public.mine')
     await setup.database.rows('create index mine on visibility.brand_daily (mention_count)')
     await setup.database.rows('alter table visibility.brand_daily enable row level security')
-    const refused = await runCli(['partition'], cli('month'))
-    expect(refused.code).toBe(2)
-    expect(refused.stderr).toMatch(/row level security.*mine/)
+    const again = await runCli(['partition'], cli('month'))
+    expect([again.code, again.stderr]).toEqual([2, expect.stringMatching(/row level security.*mine/)])
     expect(await parts()).toEqual({})
+    const unset = await runCli(['partition'], cli('none'))
+    expect([unset.code, unset.stderr]).toEqual([2, expect.stringContaining('warehouse.partition')])
   })
-
-  test('a second move at the same time is refused', async () => {
-    await begin('none')
-    await migrate(setup.database.warehouse, setup.config)
-    const pair = { projectId: '*', stream: 'partition' }
-    const start = { command: 'partition', version: 'test', source: '' }
-    const lock = await lockRun(setup.database.warehouse, [pair], start, { log: setup.services.log })
-    const second = await runCli(['partition'], cli('month'))
-    expect([second.code, second.stderr]).toEqual([
-      3,
-      expect.stringContaining('tables are being moved into months by run'),
-    ])
-    await lock.release()
-  })
-
-  longTest(
-    'a table whose index has the oldest day first, as it once was, moves with an index of the same kind',
-    async () => {
-      await begin('none')
-      await setup.sync()
-      const indexes = () =>
-        setup.database.rows<{ key: string }>(
-          `select pg_get_indexdef(indexrelid) as key from pg_index where indisunique and indrelid = any(array(
-         select 'visibility.by_topic'::regclass union all select inhrelid from pg_inherits where inhparent = 'visibility.by_topic'::regclass))`,
-        )
-      const [made] = await indexes()
-      expect(made!.key).toContain('date DESC')
-      await setup.database.rows(`drop index visibility.${/INDEX (\w+) ON/.exec(made!.key)![1]}`)
-      await setup.database.rows(
-        'alter table visibility.by_topic add unique nulls not distinct (project_id, date, brand_id, topic_id)',
-      )
-      const moved = await runCli(['partition'], cli('month'))
-      expect([moved.code, await parts()]).toEqual([0, allInMonths])
-      expect((await indexes()).map(({ key }) => key.includes('DESC'))).toEqual([false, false, false, false])
-      await setup.sync({ command: 'backfill', range: RANGE })
-      await expectExact(setup.database, truth())
-    },
-  )
 })

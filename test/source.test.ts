@@ -1,5 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { resolveAllProjects } from '../src/app/all-projects.ts'
@@ -7,54 +6,29 @@ import { explain } from '../src/core/config/explain.ts'
 import type { Client } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
-import { type CliOptions, runCli, temporaryFolder } from './support/cli.ts'
-import { longTest } from './support/long.ts'
-import { createDatabase, type TestDatabase } from './support/postgres.ts'
-import { listening, openClient, startRewriter } from './support/proxy.ts'
-import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { runCli, temporaryFolder } from './support/cli.ts'
+import { createDatabase } from './support/postgres.ts'
+import { startRewriter } from './support/proxy.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
 
 /* Which service is read, and that its rows never mix with those of another. */
 
 const SMALL = { start_date: '2026-03-01', end_date: '2026-03-02', reports: [{ name: 'daily', dimensions: ['date'] }] }
 
-describe('a warehouse that is configured without the address of the service', () => {
-  let database: TestDatabase
-  const folder = temporaryFolder()
-
-  const ways: [string, () => CliOptions][] = [
-    ['DATABASE_URL', () => ({ env: { DATABASE_URL: database.url } })],
-    [
-      'DATABASE_URL_FILE',
-      () => {
-        const file = join(folder.path, 'database_url')
-        writeFileSync(file, database.url)
-        return { env: { DATABASE_URL_FILE: file } }
-      },
-    ],
-    ['the configuration file', () => ({ config: { ...SMALL, warehouse: { url: database.url } } })],
-    [
-      'a misspelt variable',
-      () => ({ env: { DATABASE_URL: database.url, VISIBILITY_API_ULR: 'https://api.example.com/v1' } }),
-    ],
-  ]
-  test.each(ways)('by %s: commands that read the service exit 2 and name the variable', async (way, options) => {
-    database = await createDatabase()
-    const { env, ...rest } = options()
-    const settings = { VISIBILITY_API_KEY: 'k', VISIBILITY_PROJECTS: 'or_real', ...env }
-    const given = { config: SMALL, ...rest, env: settings }
-    const days = ['--from', '2026-03-01', '--to', '2026-03-02']
-    // Each command asks the same function, so one way is tried with all of them.
-    const commands = way === ways[0]![0] ? [['sync'], ['backfill', ...days], ['audit'], ['check']] : [['sync']]
-    for (const command of commands) {
-      const result = await runCli(command, given)
-      expect({ command, code: result.code, output: result.stdout + result.stderr }).toEqual({
-        command,
-        code: 2,
-        output: expect.stringContaining('VISIBILITY_API_URL'),
-      })
-    }
-    expect(await database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
-  })
+test('without the address of the service, commands that read it exit 2 and name the variable', async () => {
+  const database = await createDatabase()
+  const days = ['--from', '2026-03-01', '--to', '2026-03-02']
+  const wanted = { VISIBILITY_API_KEY: 'k', VISIBILITY_PROJECTS: 'or_real', DATABASE_URL: database.url }
+  const env = { ...wanted, VISIBILITY_API_ULR: 'https://api.example.com/v1' }
+  for (const command of [['sync'], ['backfill', ...days], ['audit'], ['check']]) {
+    const result = await runCli(command, { env, config: SMALL })
+    expect({ command, code: result.code, output: result.stdout + result.stderr }).toEqual({
+      command,
+      code: 2,
+      output: expect.stringContaining('VISIBILITY_API_URL'),
+    })
+  }
+  expect(await database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
 })
 
 test('a key without an address is an error, not a reason for synthetic data', async () => {
@@ -63,21 +37,6 @@ test('a key without an address is an error, not a reason for synthetic data', as
   expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_API_URL')])
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
 })
-
-longTest(
-  'the reference service is read where it is asked for by name, and the embedded warehouse of the trial has its own folder',
-  async () => {
-    const folder = temporaryFolder()
-    const result = await runCli(['sync', '--json'], {
-      cwd: folder.path,
-      config: SMALL,
-      env: { VISIBILITY_API_URL: 'reference' },
-    })
-    expect([result.code, result.json().source]).toEqual([0, expect.stringContaining('reference service')])
-    expect(existsSync(join(folder.path, '.data/reference/postgres/PG_VERSION'))).toBe(true)
-    expect(existsSync(join(folder.path, '.data/postgres'))).toBe(false)
-  },
-)
 
 describe('a warehouse knows its source', () => {
   let setup: Setup
@@ -91,7 +50,7 @@ describe('a warehouse knows its source', () => {
     expect((await runCli(['sync'], cli())).code).toBe(0)
     const before = await rows()
     for (const address of [other.service.url, 'reference']) {
-      for (const command of address === 'reference' ? ['sync'] : ['sync', 'audit', 'check', 'worker', 'serve']) {
+      for (const command of address === 'reference' ? ['sync'] : ['sync', 'audit', 'serve']) {
         const args = command === 'serve' ? [command, '--port', '0'] : [command]
         const result = await runCli(args, cli({ VISIBILITY_API_URL: address }))
         const output = (result.stdout + result.stderr).replaceAll(/\s+/g, ' ')
@@ -128,21 +87,6 @@ describe('a warehouse knows its source', () => {
       const result = await runCli(command, cli())
       expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('use another database')])
     }
-  })
-
-  test('a warehouse of an earlier version takes its source from its runs', async () => {
-    setup = await setUp(small)
-    expect((await runCli(['sync'], cli())).code).toBe(0)
-    await setup.database.rows('drop table visibility_ops.source, visibility_ops.run_leases')
-    await setup.database.rows(
-      'alter table visibility_ops.runs drop column lease_expires_at, drop column process, drop column lock_token',
-    )
-    await setup.database.rows('drop index visibility_ops.runs_open')
-    await setup.database.rows('delete from visibility_ops.migrations where version = 10')
-    expect((await runCli(['migrate'], cli())).code).toBe(0)
-    expect(await setup.database.rows('select address from visibility_ops.source')).toEqual([
-      { address: setup.service.url },
-    ])
   })
 })
 
@@ -210,12 +154,6 @@ describe('all projects', () => {
     }
   })
 
-  test('while the service is away, status shows the projects of the warehouse', async () => {
-    const { code, stdout } = await run(['status', '--json'], { ...all(), VISIBILITY_API_URL: 'http://127.0.0.1:9/v1' })
-    const shown = (JSON.parse(stdout) as { streams: { project_id: string }[] }).streams
-    expect([code, [...new Set(shown.map(({ project_id }) => project_id))].sort()]).toEqual([0, ids()])
-  })
-
   test('commands that take projects know them, and one that is not listed is refused', async () => {
     const [first] = ids()
     const plan = await run(['plan', '--json', '--project', first!])
@@ -263,53 +201,4 @@ describe('all projects', () => {
       from: 'variable VISIBILITY_PROJECTS',
     })
   })
-
-  test('differing clocks are not taken for a list that is not offered', async () => {
-    setup.service.setFaults({ ...NO_LIMIT, clock_ahead_seconds: 90_000 })
-    const { code, stderr } = await run(['sync'])
-    setup.service.setFaults(NO_LIMIT)
-    expect([code, stderr]).toEqual([1, expect.stringContaining('the clocks differ by more than a day')])
-    expect(stderr).not.toContain('VISIBILITY_PROJECTS')
-  })
-
-  test('a refused list that was not configured loses nothing, even with the message of a wrong key', async () => {
-    // As if it had never been offered.
-    await setup.database.rows("delete from visibility_ops.coverage where stream = 'projects'")
-    const { origin } = await refusing(setup.service.url)
-    const client = openClient(`${origin}/v1`)
-    const { outcome, streams, notes } = await syncWith({ extras: 'auto' }, client)
-    expect([outcome, streams.flatMap(({ failed }) => failed)]).toEqual(['complete', []])
-    const statuses = notes.flatMap((note) => /^(\w+) of .*\(HTTP (\d+)\)/.exec(note)?.slice(1).join(' ') ?? [])
-    expect([...new Set(statuses)].sort()).toEqual(['brands 401', 'projects 400', 'topics 422'])
-    // Who asked by name learns that it failed.
-    const named = await syncWith({ extras: ['topics'] }, client, ['topics'])
-    expect(named.streams[0]!.failed[0]).toMatchObject({ code: 'refused', error: expect.stringContaining('HTTP 422') })
-  })
-
-  /** Passes everything on but extra lists, which it refuses as odd services do. */
-  async function refusing(target: string) {
-    const refused: Record<string, [number, string]> = {
-      '/v1/projects': [400, 'a company API key is required'],
-      '/v1/brands': [401, 'unauthorized'],
-      '/v1/topics': [422, 'unknown parameter'],
-    }
-    const answer = async (request: IncomingMessage, response: ServerResponse) => {
-      const [status, message] = refused[request.url!.split('?')[0]!] ?? []
-      if (status !== undefined) {
-        response.writeHead(status, { 'content-type': 'application/json' })
-        return void response.end(JSON.stringify({ message }))
-      }
-      const chunks: Buffer[] = []
-      for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk)
-      const passed = await fetch(`${new URL(target).origin}${request.url}`, {
-        method: request.method!,
-        headers: { 'x-api-key': String(request.headers['x-api-key']), 'content-type': 'application/json' },
-        ...(chunks.length > 0 && { body: Buffer.concat(chunks) }),
-      })
-      response.writeHead(passed.status, { 'content-type': 'application/json' })
-      response.end(await passed.text())
-    }
-    const server = createServer((request, response) => void answer(request, response))
-    return listening(server)
-  }
 })
