@@ -12,10 +12,11 @@ import { expectChats, expectExact, expectReport } from './support/truth.ts'
 
 let setup: Setup
 
-const range = { from: '2026-03-01', to: '2026-03-31' }
+const range = { from: '2026-03-11', to: '2026-03-31' }
 const week = { from: '2026-03-25', to: '2026-03-31' }
 const start = async (options: SetupOptions = {}) => {
-  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, ...options })
+  const config = { start_date: range.from, ...options.config }
+  setup = await setUp({ world: { projects: 1, prompts: 7, models: 2, brands: 3 }, ...options, config })
 }
 const project = () => setup.service.world.projects[0]!
 const exact = (over = range) =>
@@ -217,9 +218,9 @@ describe('holds', () => {
     }
     for (let run = 0; run < 2; run++) {
       expect((await setup.sync()).outcome).toBe('partial')
-      expect(await count('chats')).toBe(31 * 14)
+      expect(await count('chats')).toBe(21 * 14)
       expect(await count('prompts', 'removed_at is null')).toBe(7)
-      expect(await count('by_prompt')).toBe(31 * 14 * 3)
+      expect(await count('by_prompt')).toBe(21 * 14 * 3)
     }
     await setup.sync({ command: 'backfill', range, acceptDeletes: true })
     await exact()
@@ -248,17 +249,17 @@ describe('history', () => {
     world.deletePrompt(project(), gone!.id)
     await setup.sync({
       command: 'backfill',
-      range: { from: '2026-03-05', to: '2026-03-05' },
+      range: { from: '2026-03-15', to: '2026-03-15' },
       streams: setup.services.streams.named(['by_prompt']),
     })
     const marked = await setup.database.rows<{ stream: string }>(
-      "select stream from visibility_ops.coverage where state = 'stale' and date = '2026-03-05' order by 1",
+      "select stream from visibility_ops.coverage where state = 'stale' and date = '2026-03-15' order by 1",
     )
     expect(marked.map(({ stream }) => stream)).toEqual(['brand_daily', 'by_model', 'by_topic', 'chats'])
     await setup.sync()
-    const day = { from: '2026-03-05', to: '2026-03-05' }
+    const day = { from: '2026-03-15', to: '2026-03-15' }
     const ids = await setup.database.rows<{ chat_id: string }>(
-      "select chat_id from visibility.chats where date = '2026-03-05'",
+      "select chat_id from visibility.chats where date = '2026-03-15'",
     )
     expect(new Set(ids.map(({ chat_id }) => chat_id))).toEqual(
       new Set(daysIn(day).flatMap((date) => world.chatsOf(project(), date).map(({ id }) => id))),
@@ -305,23 +306,23 @@ describe('retrying quarantined rows', () => {
   test('loads no row from outside its window nor a contradicting one, and marks the days of others to be read again', async () => {
     await start()
     await setup.sync()
-    await entry(row('2026-03-07', 999), '2026-03-05', '2026-03-05')
+    await entry(row('2026-03-17', 999), '2026-03-15', '2026-03-15')
     await entry(
-      row('2026-03-09', 5),
-      '2026-03-09',
-      '2026-03-09',
+      row('2026-03-19', 5),
+      '2026-03-19',
+      '2026-03-19',
       'the same key stands twice in one answer with different values',
     )
     const result = await retryQuarantine(setup.services, setup.services.streams.named(), {})
     expect(result).toMatchObject({ tried: 2, loaded: 0 })
-    await entry(row('2026-03-10', 5), '2026-03-10', '2026-03-10')
+    await entry(row('2026-03-20', 5), '2026-03-20', '2026-03-20')
     await setup.database.rows(
-      "update visibility_ops.coverage set state = 'quarantined' where stream = 'brand_daily' and date = '2026-03-10'",
+      "update visibility_ops.coverage set state = 'quarantined' where stream = 'brand_daily' and date = '2026-03-20'",
     )
     expect(await retryQuarantine(setup.services, setup.services.streams.named(), {})).toMatchObject({ loaded: 1 })
     expect(
       await setup.database.rows(
-        "select state from visibility_ops.coverage where stream = 'brand_daily' and date = '2026-03-10'",
+        "select state from visibility_ops.coverage where stream = 'brand_daily' and date = '2026-03-20'",
       ),
     ).toEqual([{ state: 'stale' }])
     await setup.sync()

@@ -11,9 +11,9 @@ import { expectChats, expectExact, expectReport } from './support/truth.ts'
 let setup: Setup
 
 const SMALL = { projects: 1, prompts: 7, models: 2, brands: 3 }
-const range = { from: '2026-03-01', to: '2026-03-31' }
+const range = { from: '2026-03-11', to: '2026-03-31' }
 const start = async (options: SetupOptions = {}) => {
-  setup = await setUp({ world: SMALL, ...options })
+  setup = await setUp({ world: SMALL, ...options, config: { start_date: range.from, ...options.config } })
   return setup
 }
 const exact = (over: Partial<typeof range> = {}) =>
@@ -82,7 +82,7 @@ test('malformed rows wait in quarantine, the run is partial, and they load once 
     await expectReport(setup.database, { world: setup.service.world, range, reports: [] }, project(), report)
   const open = await setup.database.rows('select 1 from visibility_ops.quarantine where resolved_at is null')
   expect(open).toEqual([])
-  expect(await count('by_prompt')).toBe(31 * 7 * 2 * 3)
+  expect(await count('by_prompt')).toBe(21 * 7 * 2 * 3)
 })
 
 test('a page with many bad rows changes no row, and from a window with rejects no row is deleted', async () => {
@@ -138,7 +138,7 @@ test('rewritten history is updated and stored as a restatement, and few vanished
   await setup.sync()
   const { world } = setup.service
   const again = () => setup.sync({ range, command: 'backfill', streams: setup.services.streams.named() })
-  world.rewriteDays(project(), ['2026-03-10', '2026-03-29'])
+  world.rewriteDays(project(), ['2026-03-20', '2026-03-29'])
   world.deleteTopic(project(), project().topics[0]!.id)
   world.renameBrand(project(), project().brands[1]!.id, 'Renamed "again"')
   await again()
@@ -146,12 +146,12 @@ test('rewritten history is updated and stored as a restatement, and few vanished
   const days = await setup.database.rows<{ date: string }>(
     "select distinct date from visibility_ops.restatements where stream = 'by_prompt' order by date",
   )
-  expect(days.map(({ date }) => date)).toEqual(['2026-03-10', '2026-03-29'])
+  expect(days.map(({ date }) => date)).toEqual(['2026-03-20', '2026-03-29'])
   const gone = project().prompts[0]!
   world.deletePrompt(project(), gone.id)
   const report = await again()
   expect(report.outcome).toBe('complete')
-  expect(stream(report, 'chats').deleted).toBe(31 * 2)
+  expect(stream(report, 'chats').deleted).toBe(21 * 2)
   await exact()
   const [row] = await setup.database.rows<{ removed_at: Date | null }>(
     'select removed_at from visibility.prompts where prompt_id = $1',
@@ -305,27 +305,27 @@ test('coverage has rows, time and state of every day, and a backfill of missing 
   await start()
   await setup.sync({
     command: 'backfill',
-    range: { from: '2026-03-10', to: '2026-03-12' },
+    range: { from: '2026-03-20', to: '2026-03-22' },
     streams: setup.services.streams.named(['chats']),
   })
   const days = await setup.database.rows<{ date: string; rows: number; state: string }>(
     'select date, rows, state from visibility_ops.coverage order by date',
   )
-  expect(days).toEqual(['2026-03-10', '2026-03-11', '2026-03-12'].map((date) => ({ date, rows: 14, state: 'read' })))
-  await setup.database.rows("update visibility_ops.coverage set state = 'unreconciled' where date = '2026-03-11'")
+  expect(days).toEqual(['2026-03-20', '2026-03-21', '2026-03-22'].map((date) => ({ date, rows: 14, state: 'read' })))
+  await setup.database.rows("update visibility_ops.coverage set state = 'unreconciled' where date = '2026-03-21'")
   setup.service.requests.length = 0
   const report = await setup.sync({
     command: 'backfill',
-    range: { from: '2026-03-09', to: '2026-03-13' },
+    range: { from: '2026-03-19', to: '2026-03-23' },
     missingOnly: true,
     streams: setup.services.streams.named(['chats']),
   })
   expect(report.streams[0]!.days).toBe(3)
   const chats = setup.service.requests.filter(({ path }) => path.endsWith('/chats'))
   expect(chats.map(({ query }) => [query.start_date, query.end_date]).sort()).toEqual([
-    ['2026-03-09', '2026-03-09'],
-    ['2026-03-11', '2026-03-11'],
-    ['2026-03-13', '2026-03-13'],
+    ['2026-03-19', '2026-03-19'],
+    ['2026-03-21', '2026-03-21'],
+    ['2026-03-23', '2026-03-23'],
   ])
 })
 
@@ -335,7 +335,7 @@ test('a chat that moves to another day moves in the table, and is not duplicated
   const [chat] = await setup.database.rows<{ chat_id: string }>(
     "select chat_id from visibility.chats where date = '2026-03-31' limit 1",
   )
-  await setup.database.rows("update visibility.chats set date = '2026-03-05' where chat_id = $1", [chat!.chat_id])
+  await setup.database.rows("update visibility.chats set date = '2026-03-15' where chat_id = $1", [chat!.chat_id])
   await setup.sync({ command: 'backfill', range: { from: '2026-03-31', to: '2026-03-31' } })
   expect(await setup.database.rows('select date from visibility.chats where chat_id = $1', [chat!.chat_id])).toEqual([
     { date: '2026-03-31' },
@@ -346,7 +346,7 @@ test('a chat that moves to another day moves in the table, and is not duplicated
   )
   await setup.sync({ command: 'backfill', range })
   await expectChats(setup.database, { world: setup.service.world, range, reports: [] }, project())
-  expect(await count('chats')).toBe(31 * 14)
+  expect(await count('chats')).toBe(21 * 14)
 })
 
 test('without a project id rows get the project "default" and requests carry none', async () => {
