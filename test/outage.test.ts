@@ -112,7 +112,7 @@ describe('a service without answers', () => {
 
   test('is asked again by new work, and its answers are used immediately', async () => {
     const service = await serve(failing)
-    const { client, outages } = clientOf(service.url)
+    const { client, outages } = clientOf(service.url, { timeoutMs: 5000 })
     await Promise.all(Array.from({ length: 12 }, () => failureOf(client.prompts(one, {}))))
     expect(await failureOf(client.prompts(one, {}))).toMatchObject({ code: 'project-down' })
     client.resetOutages([one])
