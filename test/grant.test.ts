@@ -1,13 +1,8 @@
 import { randomBytes } from 'node:crypto'
-import type { EventEmitter } from 'node:events'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { readQuestions } from '../src/packs/metabase/cards.ts'
-import { CHANNEL_TWINS } from '../src/warehouse/schema/catalogue.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { verifyReader } from '../src/warehouse/schema/verify-reader.ts'
-import { unusedRelations } from '../src/warehouse/schema/views.ts'
 import { runCli } from './support/cli.ts'
 import { startMetabase } from './support/metabase-server.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
@@ -91,25 +86,6 @@ describe('grant', () => {
     expect((await runCli(['grant', '--role', reader], { ...settings(), config })).code).toBe(0)
     const more = (await seen()).filter((name) => !before.includes(name))
     expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
-    expect(more).toEqual(expect.arrayContaining(Object.values(CHANNEL_TWINS)))
-    expect(more).not.toContain('cited_pages_weekly')
-  })
-
-  test('reports by channel are left out only if there are the same by model', () => {
-    const byChannel = DEFAULT_REPORTS.filter(({ name }) => name === 'brand_daily_by_channel')
-    const unused = unusedRelations(configOf({ reports: byChannel }))
-    expect(unused.filter((name) => name.includes('channel'))).toEqual(['model_channels'])
-  })
-
-  test('a command whose role lacks privileges exits 2 and names the page that lists them', async () => {
-    await given(`grant connect on database ${name} to ${other}`, `revoke connect on database ${name} from ${other}`)
-    const url = new URL(database.url)
-    Object.assign(url, { username: other, password: 'secret-of-tests' })
-    for (const words of ['status', 'plan', 'quarantine list']) {
-      const env = { DATABASE_URL: url.href, VISIBILITY_API_URL: 'reference' }
-      const { code, stderr } = await runCli(words.split(' '), { env, config: {} })
-      expect([words, code, stderr]).toEqual([words, 2, expect.stringContaining('docs/how-to/database-role.md')])
-    }
   })
 
   test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
@@ -129,7 +105,7 @@ describe('grant', () => {
     expect(await of()).toEqual(['TimeZone=UTC', 'jit=off'])
   })
 
-  test('privileges of PUBLIC count for the role, in the ledger, in the queue and in the tables', async () => {
+  test('privileges of PUBLIC count for the role, in the ledger and in the tables', async () => {
     await given('grant usage on schema visibility_ops to public', 'revoke usage on schema visibility_ops from public')
     expect(await grant()).toMatchObject({
       code: 1,
@@ -140,35 +116,22 @@ describe('grant', () => {
       'grant select (error) on visibility_ops.runs to public',
       'revoke select (error) on visibility_ops.runs from public',
     )
-    expect((await grant()).problems).toEqual([
-      `${reader} can read or write visibility_ops.runs, which should be closed to it, through PUBLIC`,
-    ])
-    await given(
-      'grant usage on schema visibility_queue to public',
-      'revoke usage on schema visibility_queue from public',
-    )
-    await given('grant delete on visibility_queue.job to public', 'revoke delete on visibility_queue.job from public')
-    expect((await grant()).problems[1]).toBe(
-      `${reader} can read or write visibility_queue.job, which should be closed to it, through PUBLIC`,
-    )
     await given('grant update on visibility.brands to public', 'revoke update on visibility.brands from public')
-    await given('grant create on schema visibility to public', 'revoke create on schema visibility from public')
     const told = await runCli(['grant', '--role', reader], settings())
     expect(told.code).toBe(1)
+    expect(told.stdout).toContain(`${reader} can read or write visibility_ops.runs, which should be closed to it`)
     expect(told.stdout).toContain(`✗ ${reader} can write to visibility.brands, through PUBLIC`)
-    expect(told.stdout).toContain(`✗ ${reader} can make tables in visibility, through PUBLIC`)
     expect(told.stdout).not.toContain('Checked:')
   })
 
-  test.each(['inherit true', 'inherit false'])('privileges through a membership with %s count', async (option) => {
+  test('privileges through a membership that is not inherited count', async () => {
     const [{ version }] = (await database.rows<{ version: number }>(
       "select current_setting('server_version_num')::int as version",
     )) as [{ version: number }]
     // Before Postgres 16 the role as a whole inherits or does not.
-    const inherits = option === 'inherit true' ? 'inherit' : 'noinherit'
-    if (version < 160_000) await given(`alter role ${reader} ${inherits}`, `alter role ${reader} inherit`)
+    if (version < 160_000) await given(`alter role ${reader} noinherit`, `alter role ${reader} inherit`)
     await given(
-      `grant ${group} to ${reader}${version < 160_000 ? '' : ` with ${option}`}`,
+      `grant ${group} to ${reader}${version < 160_000 ? '' : ' with inherit false'}`,
       `revoke ${group} from ${reader}`,
     )
     await given(
@@ -182,14 +145,6 @@ describe('grant', () => {
     })
   })
 
-  test('a role that may read all data is reported', async () => {
-    const { problems } = await verifyReader(database.warehouse, 'pg_read_all_data', {
-      closedSchemas: CLOSED,
-      unused: [],
-    })
-    expect(problems.join('\n')).toMatch(/pg_read_all_data can read or write visibility_ops\.\w+, .* and \d+ more/)
-  })
-
   test('tables that the role cannot read, and views that read such tables, are named', async () => {
     await given('create table public.hidden_base (a int)', 'drop table public.hidden_base')
     await given(
@@ -201,24 +156,6 @@ describe('grant', () => {
     expect((await grant()).code).toBe(0)
     await given(`revoke connect on database ${name} from public`, `grant connect on database ${name} to public`)
     expect((await grant()).problems).toEqual([`${reader} may not connect to this database: grant connect on it`])
-  })
-
-  test('access to later tables of another role is confirmed only with default privileges of that role', async () => {
-    await given(`grant usage, create on schema visibility to ${other}`, `revoke all on schema visibility from ${other}`)
-    await given(`grant ${other} to current_user`, `revoke ${other} from current_user`)
-    await database.rows(`set role ${other}; create table visibility.from_another (a int); reset role`)
-    undo.push(`set role ${other}; drop table visibility.from_another; reset role`)
-    const inherited = await grant()
-    expect([inherited.code, inherited.problems]).toEqual([0, []])
-    // A role that may not speak for the other can neither grant nor promise anything for it.
-    const { problems } = await verifyReader(database.warehouse, group, { closedSchemas: CLOSED, unused: [] })
-    expect(problems).toContainEqual(expect.stringContaining(`tables that`))
-    expect(problems.join()).toContain(other)
-    await database.rows(`set role ${other}; create table visibility.made_later (a int); reset role`)
-    undo.push(`set role ${other}; drop table visibility.made_later; reset role`)
-    expect(
-      await database.rows('select has_table_privilege($1, $2, $3) as may', [reader, 'visibility.made_later', 'select']),
-    ).toEqual([{ may: true }])
   })
 
   test('check covers the schema of the queue if a queue is configured', async () => {
@@ -235,10 +172,6 @@ describe('grant', () => {
       return result.json().verdicts.find(({ what }: { what: string }) => what === 'privileges')
     }
     expect(await verdict({})).toMatchObject({ ok: true })
-    expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
-      ok: false,
-      detail: expect.stringContaining('usage and create on schema visibility_queue'),
-    })
     await given(
       `grant usage, create on schema visibility_queue to ${other}`,
       `revoke all on schema visibility_queue from ${other}`,
@@ -246,16 +179,6 @@ describe('grant', () => {
     expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
       ok: false,
       detail: expect.stringContaining('select, insert, update, delete on visibility_queue.job'),
-    })
-    await given(`grant all on visibility_queue.job to ${other}`, `revoke all on visibility_queue.job from ${other}`)
-    expect(await verdict({ queue: { mode: 'pg-boss' } })).toMatchObject({
-      ok: true,
-      detail: expect.stringContaining('visibility_queue'),
-    })
-    await given(`revoke delete on visibility_ops.runs from ${other}`, `grant delete on visibility_ops.runs to ${other}`)
-    expect(await verdict({})).toMatchObject({
-      ok: false,
-      detail: expect.stringContaining('select, insert, update, delete on visibility_ops.runs'),
     })
   })
 })
@@ -273,9 +196,6 @@ describe('restricted readers', () => {
     { name: 'brand_daily', dimensions: ['date'] },
     { name: 'by_model', dimensions: ['date', 'model_id'] },
     { name: 'by_topic', dimensions: ['date', 'topic_id'] },
-    { name: 'by_tag', dimensions: ['date', 'tag_id'] },
-    { name: 'by_country', dimensions: ['date', 'country_code'] },
-    { name: 'by_channel', dimensions: ['date', 'model_channel_id'] },
     { name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id'] },
     { name: 'by_topic_and_model', dimensions: ['date', 'topic_id', 'model_id'] },
     { name: 'domains', of: 'domains', dimensions: ['date'] },
@@ -304,7 +224,7 @@ describe('restricted readers', () => {
       world: { projects: 3, prompts: 5, models: 3, brands: 3 },
       extras: 'all',
       config: {
-        start_date: '2026-03-16',
+        start_date: '2026-03-23',
         extras: 'auto',
         reports: REPORTS,
         chat_contents: { share: 0.05, requests_per_day: 5 },
@@ -359,15 +279,11 @@ describe('restricted readers', () => {
   /** The ways to read a relation. Each may show rows of the reader's own projects, and nothing else. */
   const WAYS: Record<string, (name: string) => string> = {
     directly: (name) => `select * from visibility.${name}`,
-    'with a count by project': (name) =>
-      `select to_jsonb(t) ->> 'project_id', count(*) from visibility.${name} t group by 1`,
     'with explain': (name) => `explain (analyze, verbose, costs off, timing off) select * from visibility.${name}`,
     'with a function that tells what it is given': (name) =>
       `select count(*) from visibility.${name} t where pg_temp.tell(t::text)`,
     'with an error that shows a value': (name) =>
       `select count(*) from visibility.${name} t where (t::text)::integer > 0`,
-    'in a statement that is passed as text': (name) =>
-      `select query_to_xml('select * from visibility.${name}', true, false, '')::text`,
   }
 
   test.each(Object.keys(WAYS))(
@@ -388,27 +304,6 @@ describe('restricted readers', () => {
     180_000,
   )
 
-  test('copy writes only rows of the projects of its role', async () => {
-    const rowsOf = async (role: string) => {
-      const client = clients.get(role)!
-      await client.query('create temp table copied (like visibility.by_prompt)')
-      await client.query('insert into copied select * from visibility.by_prompt')
-      const { rows } = await client.query('select distinct project_id from copied order by 1')
-      return rows.map(({ project_id }) => project_id)
-    }
-    expect([await rowsOf(first), await rowsOf(second)]).toEqual([ids().slice(0, 1), ids().slice(0, 2).sort()])
-    // The rows that the server sends, as the protocol brings them.
-    const client = clients.get(first)!
-    const sent: string[] = []
-    const { connection } = client as unknown as { connection: EventEmitter }
-    const collect = ({ chunk }: { chunk: Buffer }) => sent.push(chunk.toString())
-    connection.on('copyData', collect)
-    await client.query('copy (select project_id from visibility.chats) to stdout')
-    await client.query('copy visibility.chats (project_id) to stdout').catch(() => undefined)
-    connection.off('copyData', collect)
-    expect([...new Set(sent)]).toEqual([`${ids()[0]}\n`])
-  })
-
   test('a restricted reader sees the same rows of its projects as an unrestricted one', async () => {
     for (const name of relations) {
       const [{ has }] = (await setup.database.rows<{ has: boolean }>(
@@ -422,21 +317,6 @@ describe('restricted readers', () => {
         ).rows
       const own = has ? `project_id = '${ids()[0]}'` : 'true'
       expect([name, await rows(first)]).toEqual([name, await rows(everybody, own)])
-    }
-  })
-
-  test('every table has a project, and the twelve questions work for a restricted reader', async () => {
-    const without = await setup.database.rows<{ name: string }>(
-      `select relname::text as name from pg_class c where relnamespace = 'visibility'::regnamespace and relkind in ('r', 'p')
-       and not exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'project_id')`,
-    )
-    expect(without).toEqual([])
-    for (const { name, sql } of readQuestions('visibility')) {
-      const { rows } = await clients.get(first)!.query(sql.replace('-- filters', ''))
-      expect([
-        name,
-        rows.filter(({ project }) => project !== undefined && project !== setup.service.world.projects[0]!.name),
-      ]).toEqual([name, []])
     }
   })
 
@@ -471,11 +351,7 @@ describe('restricted readers', () => {
   test('a foreign view stays closed to a restricted reader, and a membership that grants more is reported', async () => {
     await setup.database.rows('create view visibility.somebodys as select * from visibility.brands')
     const told = await cli('grant', '--role', first, '--project', ids()[0], '--json')
-    expect(told.json().unrestricted).toEqual([everybody])
-    expect([told.code, told.json()]).toMatchObject([
-      0,
-      { ok: true, problems: [], projects: [ids()[0]], wasAsked: true },
-    ])
+    expect(told.json()).toMatchObject({ ok: true, problems: [], projects: [ids()[0]], unrestricted: [everybody] })
     expect(await shown(first, 'select * from visibility.somebodys')).toContain('permission denied')
     await setup.database.rows(`grant select on visibility.somebodys to ${first}`)
     await setup.database.rows(`grant ${everybody} to ${first}`)
@@ -486,22 +362,6 @@ describe('restricted readers', () => {
     expect(verdict).toMatchObject({ ok: false, detail: expect.stringContaining(`can take on the role ${everybody}`) })
     expect(verdict!.detail).toContain('somebodys')
     await setup.database.rows(`revoke ${everybody} from ${first}; drop view visibility.somebodys`)
-    const good = await cli('check')
-    expect([good.code, good.stdout]).toEqual([0, expect.stringContaining(ids()[0])])
-  })
-
-  test('a role that was granted by hand keeps its access', async () => {
-    const role = `hand_${tail}`
-    await setup.database.rows(`create role ${role} login password 'secret'`)
-    await setup.database.rows(
-      `grant usage on schema visibility to ${role}; grant select on all tables in schema visibility to ${role}`,
-    )
-    await connect(role)
-    for (const name of relations) await clients.get(role)!.query(`select * from visibility.${name} limit 1`)
-    expect((await clients.get(role)!.query('select from visibility.projects')).rowCount).toBe(3)
-    await clients.get(role)!.end()
-    clients.delete(role)
-    await setup.database.rows(`grant ${role} to current_user; drop owned by ${role}; drop role ${role}`)
   })
 
   test('a Metabase gets a connection, a collection and a dashboard of a client alone', async () => {
@@ -512,10 +372,8 @@ describe('restricted readers', () => {
         env: { ...setup.env, METABASE_API_KEY: 'mb_key', METABASE_DATABASE_URL: urlOf(role) },
         config: setup.fileConfig,
       })
-    for (const role of [second, everybody]) {
-      const refused = await provision(role)
-      expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('does not see this project alone')])
-    }
+    const refused = await provision(second)
+    expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('does not see this project alone')])
     expect(server.store.database).toEqual([])
     const { name } = setup.service.world.projects[0]!
     expect(await provision(first)).toMatchObject({ code: 0 })
@@ -528,8 +386,10 @@ describe('restricted readers', () => {
     const unknown = await cli('grant', '--role', first, '--project', `${ids()[0]}x`)
     expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining(`did you mean "${ids()[0]}"`)])
     expect((await cli('grant', '--role', first, '--revoke', '--project', ids()[0])).code).toBe(2)
-    await setup.database.rows(`alter role ${first} createdb`)
-    expect((await cli('grant', '--role', 'nobody_at_all', '--revoke')).code).toBe(2)
+    const missing = await cli('grant', '--role', 'nobody_of_that_name')
+    expect([missing.code, missing.stderr]).toEqual([2, expect.stringContaining('create role "nobody_of_that_name"')])
+    const self = await cli('grant', '--role', new URL(setup.database.url).username)
+    expect([self.code, self.stderr]).toEqual([2, expect.stringContaining('owns the warehouse')])
   })
 
   test('a restriction is lifted by a grant without a project, and all access by --revoke', async () => {
@@ -540,10 +400,6 @@ describe('restricted readers', () => {
     const revoked = await cli('grant', '--role', second, '--revoke')
     expect([revoked.code, revoked.stdout]).toEqual([0, expect.stringContaining('can no longer read visibility')])
     expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
-    const settings = await setup.database.rows(
-      `select from pg_db_role_setting where setrole = '${second}'::regrole and setconfig <> '{}'`,
-    )
-    expect(settings).toEqual([])
     // A migration does not bring anything back.
     await migrate(setup.database.warehouse, configOf(setup.fileConfig, setup.env))
     expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
