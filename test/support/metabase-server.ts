@@ -12,104 +12,33 @@ import { listening } from './proxy.ts'
  * lists are full of other people's things.
  */
 
-const id = z.int().positive()
-const parameter = z.looseObject({ id: z.string().min(1), type: z.string(), slug: z.string().optional() })
-const mapping = z.object({ parameter_id: z.string().min(1), card_id: id.optional(), target: z.array(z.unknown()) })
-const details = z.looseObject({
-  host: z.string(),
-  port: z.number(),
-  dbname: z.string(),
-  user: z.string(),
-  password: z.string(),
-  ssl: z.boolean().optional(),
-  'ssl-mode': z.enum(['allow', 'prefer', 'require', 'verify-ca', 'verify-full']).optional(),
-})
-const templateTag = z.strictObject({
-  id: z.string().min(1),
-  name: z.string(),
-  'display-name': z.string(),
-  type: z.literal('dimension'),
-  dimension: z.tuple([z.literal('field'), id, z.null()]),
-  'widget-type': z.enum(['string/=', 'date/all-options']),
-})
-const query = z.discriminatedUnion('type', [
-  z.strictObject({
-    type: z.literal('native'),
-    database: id,
-    native: z.strictObject({ query: z.string().min(10), 'template-tags': z.record(z.string(), templateTag) }),
-  }),
-  z.strictObject({
-    type: z.literal('query'),
-    database: id,
-    query: z.strictObject({
-      'source-table': id,
-      filter: z.array(z.unknown()).optional(),
-      aggregation: z.array(z.array(z.unknown())).optional(),
-      breakout: z.array(z.array(z.unknown())).optional(),
-    }),
-  }),
-])
-const resultColumn = z.looseObject({
-  name: z.string(),
-  display_name: z.string(),
-  base_type: z.string().startsWith('type/'),
-})
-const cardFields = {
-  name: z.string().min(1),
-  description: z.string().min(1).nullable().optional(),
-  display: z.enum(['table', 'line', 'bar', 'area']),
-  dataset_query: query,
-  parameters: z.array(parameter).optional(),
-  visualization_settings: z.record(z.string(), z.unknown()),
-  result_metadata: z.array(resultColumn).optional(),
-  collection_id: id.nullable().optional(),
-  type: z.enum(['question', 'model', 'metric']).optional(),
+/** The fields that a body may have, and which of them it must have. */
+const body = (required: string, optional = '') => {
+  const names = (list: string) => list.split(' ').filter(Boolean)
+  return z.strictObject({
+    ...Object.fromEntries(names(required).map((name) => [name, z.any().refine((value) => value !== undefined)])),
+    ...Object.fromEntries(names(optional).map((name) => [name, z.any().optional()])),
+  })
 }
-const dashcard = z.strictObject({
-  id: z.int(),
-  size_x: id,
-  size_y: id,
-  row: z.int().min(0),
-  col: z.int().min(0),
-  card_id: id.nullable().optional(),
-  action_id: id.nullable().optional(),
-  dashboard_tab_id: z.int().nullable().optional(),
-  parameter_mappings: z.array(mapping).nullable().optional(),
-  visualization_settings: z.record(z.string(), z.unknown()).nullable().optional(),
-  inline_parameters: z.array(z.string()).nullable().optional(),
-  series: z.array(z.strictObject({ id })).nullable().optional(),
-})
+const DATABASE = 'engine details is_full_sync is_on_demand'
+const CARD = 'name display dataset_query visualization_settings'
+const CARD_TOO = 'description parameters result_metadata collection_id type'
+const dashcard = body(
+  'id size_x size_y row col',
+  'card_id action_id dashboard_tab_id parameter_mappings visualization_settings inline_parameters series',
+)
 
 const BODIES: Record<string, z.ZodType> = {
-  'POST /api/session': z.strictObject({ username: z.string(), password: z.string() }),
-  'POST /api/database': z.strictObject({
-    name: z.string().min(1),
-    engine: z.literal('postgres'),
-    details,
-    is_full_sync: z.boolean().optional(),
-    is_on_demand: z.boolean().optional(),
-  }),
-  'PUT /api/database/:id': z.strictObject({
-    name: z.string().min(1).optional(),
-    engine: z.literal('postgres').optional(),
-    details: details.optional(),
-    is_full_sync: z.boolean().optional(),
-    is_on_demand: z.boolean().optional(),
-    cache_ttl: id.nullable().optional(),
-  }),
+  'POST /api/database': body('name engine details', DATABASE),
+  'PUT /api/database/:id': body('', `name ${DATABASE} cache_ttl`),
   'POST /api/database/:id/sync_schema': z.unknown(),
-  'PUT /api/field/:id': z.strictObject({
-    semantic_type: z.enum(['type/FK', 'type/Percentage']).nullable().optional(),
-    fk_target_field_id: id.nullable().optional(),
-  }),
-  'POST /api/collection': z.strictObject({ name: z.string().min(1), description: z.string().min(1).optional() }),
-  'POST /api/card': z.strictObject(cardFields),
-  'PUT /api/card/:id': z.strictObject(cardFields).partial(),
-  'POST /api/dashboard': z.strictObject({ name: z.string().min(1), collection_id: id.nullable().optional() }),
-  'PUT /api/dashboard/:id': z.strictObject({
-    dashcards: z.array(dashcard).optional(),
-    tabs: z.array(z.object({ id: z.int(), name: z.string().min(1) })).optional(),
-    parameters: z.array(parameter).optional(),
+  'PUT /api/field/:id': body('', 'semantic_type fk_target_field_id'),
+  'POST /api/collection': body('name', 'description'),
+  'POST /api/card': body(CARD, CARD_TOO),
+  'PUT /api/card/:id': body('', `${CARD} ${CARD_TOO}`),
+  'POST /api/dashboard': body('name', 'collection_id'),
+  'PUT /api/dashboard/:id': body('', 'tabs parameters').extend({
+    dashcards: z.array(dashcard.extend({ series: z.array(body('id')).nullish() })).optional(),
   }),
 }
 
@@ -132,48 +61,20 @@ export interface MetabaseServer {
   without: Set<string>
 }
 
-class Refusal extends Error {
-  constructor(
-    readonly status: number,
-    message: string,
-  ) {
-    super(message)
-  }
-}
-
-const BASE_TYPES: Record<string, string> = {
-  date: 'type/Date',
-  text: 'type/Text',
-  boolean: 'type/Boolean',
-  integer: 'type/Integer',
-  bigint: 'type/BigInteger',
-  'double precision': 'type/Float',
-}
-
 /** The fields as the sync of Metabase leaves them: keys of two columns crossed, types guessed from names. */
 function syncedTables(schema: string, without: ReadonlySet<string>, nextId: () => number) {
+  const fieldOf = (column: { name: string; type: string }): Thing => ({
+    ...{ id: nextId(), name: column.name, display_name: column.name, fk_target_field_id: null },
+    base_type: column.type === 'date' ? 'type/Date' : 'type/Text',
+    semantic_type: column.name === 'margin_of_error' ? 'type/Income' : null,
+  })
   const tables = relationsOf(configOf({ reports: DEFAULT_REPORTS, extras: 'auto' }), [])
     .filter(({ name }) => !without.has(name))
-    .map((relation) => ({
-      id: nextId(),
-      name: relation.name,
-      schema,
-      fields: relation.columns.map(
-        (column): Thing => ({
-          id: nextId(),
-          name: column.name,
-          base_type: BASE_TYPES[column.type] ?? 'type/*',
-          semantic_type: column.name === 'margin_of_error' ? 'type/Income' : null,
-          fk_target_field_id: null,
-          display_name: column.name,
-        }),
-      ),
-    }))
-  const brands = tables.find(({ name }) => name === 'brands')!
+    .map(({ name, columns }) => ({ id: nextId(), name, schema, fields: columns.map(fieldOf) }))
+  const [crossedTo] = tables.find(({ name }) => name === 'brands')!.fields
   for (const { name, fields } of tables) {
     const crossed = fields.find((field) => field.name === 'brand_id' && name !== 'brands')
-    if (crossed !== undefined)
-      Object.assign(crossed, { semantic_type: 'type/FK', fk_target_field_id: brands.fields[0]!.id })
+    Object.assign(crossed ?? {}, { semantic_type: 'type/FK', fk_target_field_id: crossedTo!.id })
   }
   return tables
 }
@@ -183,164 +84,123 @@ export async function startMetabase(): Promise<MetabaseServer> {
   const nextId = () => ++ids
   const looks = new Map<number, number>()
   const state: MetabaseServer = {
-    url: '',
+    ...{ url: '', calls: [], problems: [], looksUntilSynced: 1, syncEnds: 'complete', without: new Set() },
     store: { database: [], collection: [], card: [], dashboard: [], field: [] },
-    calls: [],
-    problems: [],
-    looksUntilSynced: 1,
-    syncEnds: 'complete',
-    without: new Set(),
   }
   const { store } = state
-  store.collection.push(
-    { id: nextId(), name: 'AI visibility', location: '/', personal_owner_id: 7 },
-    { id: nextId(), name: 'AI visibility', location: '/1/', personal_owner_id: null },
-  )
-  const isSynced = (database: Thing) => (looks.get(database.id) ?? 0) >= state.looksUntilSynced
+  for (const [location, personal_owner_id] of [
+    ['/', 7],
+    ['/1/', null],
+  ])
+    store.collection.push({ id: nextId(), name: 'AI visibility', location, personal_owner_id })
 
-  function checkCard(body: any): void {
-    const asked = body.dataset_query
-    if (asked === undefined) return
-    if (asked.type === 'native') {
-      const named = [...asked.native.query.matchAll(/\{\{(\w+)\}\}/g)].map((match: string[]) => match[1])
-      const tags = Object.keys(asked.native['template-tags'])
-      if (named.sort().join() !== tags.sort().join())
-        throw new Refusal(400, `template tags ${tags}, in the query ${named}`)
-      for (const tag of Object.values<any>(asked.native['template-tags'])) {
-        if (!store.field.some((field) => field.id === tag.dimension[1])) throw new Refusal(400, 'no such field')
-      }
-    } else if (body.type === 'metric') {
-      if (asked.query.aggregation?.length !== 1) throw new Refusal(400, 'a metric has one aggregation')
-      const dates = (asked.query.breakout ?? []).map(([, fieldId]: [string, number]) =>
-        store.field.find((field) => field.id === fieldId),
-      )
-      if (dates.length > 1 || dates.some((field: Thing | undefined) => field?.base_type !== 'type/Date'))
-        throw new Refusal(400, 'a metric has at most one breakout, by date')
-    }
+  function checkCard(asked: any): void {
+    if (asked?.type !== 'native') return
+    const named = [...asked.native.query.matchAll(/\{\{(\w+)\}\}/g)].map((match: string[]) => match[1])
+    const tags = Object.keys(asked.native['template-tags'])
+    if (named.sort().join() !== tags.sort().join()) throw new Error(`template tags ${tags}, in the query ${named}`)
   }
 
-  function updateDashboard(dashboard: Thing, body: any): void {
-    if (body.parameters !== undefined) dashboard.parameters = body.parameters
-    if (body.dashcards === undefined) return
-    const tabs: Thing[] = body.tabs ?? []
-    const cards: Thing[] = body.dashcards.map((card: Thing) =>
-      tabs.length === 1 ? { ...card, dashboard_tab_id: card.dashboard_tab_id ?? tabs[0]!.id } : card,
-    )
-    if (tabs.length > 0 && cards.some((card) => (card.dashboard_tab_id ?? null) === null))
-      throw new Refusal(400, 'This dashboard has tab, makes sure every card has a tab')
-    for (const { card_id } of cards) {
-      if (card_id && !store.card.some((card) => card.id === card_id)) throw new Refusal(404, `no card ${card_id}`)
-    }
-    const kept = new Set(tabs.map((tab) => tab.id))
+  function updateDashboard(dashboard: Thing, { parameters, tabs = [], dashcards }: any): void {
+    if (parameters !== undefined) dashboard.parameters = parameters
+    if (dashcards === undefined) return
+    if (tabs.length > 0 && dashcards.some((one: Thing) => (one.dashboard_tab_id ?? null) === null))
+      throw new Error('This dashboard has tab, makes sure every card has a tab')
     dashboard.tabs = tabs
-    dashboard.dashcards = cards
-      .filter((card) => !card.dashboard_tab_id || kept.has(card.dashboard_tab_id))
-      .map((card) => ({ ...card, id: card.id < 0 ? nextId() : card.id }))
+    dashboard.dashcards = dashcards.map((one: Thing) => ({ ...one, id: one.id < 0 ? nextId() : one.id }))
   }
 
   /** What a dashboard shows of a card, beyond what may be sent back. */
-  const hydrated = (card: Thing) => ({
-    ...card,
-    dashboard_id: 1,
-    entity_id: 'x'.repeat(21),
-    created_at: '2026-01-01T00:00:00Z',
-    updated_at: '2026-01-01T00:00:00Z',
-    collection_authority_level: null,
-    card: { id: card.card_id, name: 'as it is', dataset_query: {} },
-    series: (card.series ?? []).map(({ id: of }: Thing) => ({ id: of, name: 'other', display: 'line' })),
+  const hydrated = (one: Thing) => ({
+    ...one,
+    ...{ dashboard_id: 1, entity_id: 'x'.repeat(21), created_at: '2026-01-01T00:00:00Z' },
+    card: { id: one.card_id, name: 'as it is', dataset_query: {} },
+    series: (one.series ?? []).map(({ id: of }: Thing) => ({ id: of, name: 'other', display: 'line' })),
   })
 
   function itemsOf(collection: number, search: URLSearchParams): Thing[] {
     const kinds = search.getAll('models')
     const kindOf: Record<string, string> = { question: 'card', model: 'dataset', metric: 'metric' }
-    const cards = store.card
-      .filter((card) => card.collection_id === collection && kinds.includes(kindOf[card.type ?? 'question']!))
-      .filter((card) => card.dashboard_id === undefined || search.get('show_dashboard_questions') === 'true')
-    const dashboards = store.dashboard.filter((one) => one.collection_id === collection && kinds.includes('dashboard'))
-    return [...cards, ...dashboards].map((item) => ({ id: item.id, name: item.name }))
+    const cards = store.card.filter(({ type }) => kinds.includes(kindOf[type ?? 'question']!))
+    const dashboards = kinds.includes('dashboard') ? store.dashboard : []
+    const ours = [...cards, ...dashboards].filter(({ collection_id }) => collection_id === collection)
+    return ours.map((item) => ({ id: item.id, name: item.name }))
   }
 
-  function answerTo(call: string, body: any, request: { id: number; search: URLSearchParams }): unknown {
+  function make(kind: keyof typeof store, body: any): Thing {
+    checkCard(body.dataset_query)
+    const made: Thing = { ...body, id: nextId() }
+    if (kind === 'collection') Object.assign(made, { location: '/', personal_owner_id: null })
+    if (kind === 'dashboard') Object.assign(made, { dashcards: [], tabs: [], parameters: [] })
+    // It tries SSL by itself where nothing is said of it, and keeps what worked.
+    const kept = { is_on_demand: false, cache_ttl: null, tables: [], details: { ssl: true, ...body.details } }
+    if (kind === 'database') Object.assign(made, kept)
+    store[kind].push(made)
+    return made
+  }
+
+  function answerTo(call: string, body: any, number: number, search: URLSearchParams): unknown {
     const [method, path] = call.split(' ') as [string, string]
     const kind = path.split('/')[2] as keyof typeof store
     if (call === 'GET /api/database') return { data: store.database, total: store.database.length }
     if (call === 'GET /api/collection') return [{ id: 'root', name: 'Our analytics' }, ...store.collection]
-    if (call === 'GET /api/collection/:id/items') return { data: itemsOf(request.id, request.search) }
-    if (call === 'POST /api/database') {
-      // It tries SSL by itself where nothing is said of it, and keeps what worked.
-      const made = { is_on_demand: false, cache_ttl: null, ...body, id: nextId(), tables: [] as unknown[] }
-      made.details = { ssl: true, ...body.details }
-      store.database.push(made)
-      return made
+    if (call === 'GET /api/collection/:id/items') return { data: itemsOf(number, search) }
+    if (method === 'POST' && path === `/api/${kind}`) return make(kind, body)
+    const found = store[kind]?.find((item) => item.id === number)
+    if (found === undefined) throw new Error('Not found.')
+    const isSynced = () => (looks.get(found.id) ?? 0) >= state.looksUntilSynced
+    switch (call) {
+      case 'POST /api/database/:id/sync_schema':
+        return { status: 'ok' }
+      case 'GET /api/database/:id':
+        looks.set(found.id, (looks.get(found.id) ?? 0) + 1)
+        return { ...found, initial_sync_status: isSynced() ? state.syncEnds : 'incomplete' }
+      case 'GET /api/database/:id/metadata':
+        if (isSynced() && found.tables.length === 0)
+          found.tables = syncedTables(found.details['schema-filters-patterns'], state.without, nextId)
+        store.field = found.tables.flatMap(({ fields }: { fields: Thing[] }) => fields)
+        return found
+      case 'PUT /api/database/:id':
+        // Whatever is not named is set back.
+        return Object.assign(found, {
+          ...{ is_on_demand: false, cache_ttl: null, ...body },
+          details: { ...found.details, ...body.details },
+        })
+      case 'PUT /api/field/:id':
+        return Object.assign(found, body)
+      case 'PUT /api/card/:id':
+        checkCard(body.dataset_query)
+        return Object.assign(found, body)
+      case 'PUT /api/dashboard/:id':
+        updateDashboard(found, body)
+        return found
+      case 'GET /api/dashboard/:id':
+        return { ...found, dashcards: found.dashcards.map(hydrated) }
+      default:
+        throw new Error('API endpoint does not exist.')
     }
-    if (method === 'POST' && path === `/api/${kind}`) {
-      checkCard(body)
-      const made: Thing = { ...body, id: nextId() }
-      if (kind === 'collection') Object.assign(made, { location: '/', personal_owner_id: null })
-      if (kind === 'dashboard') Object.assign(made, { dashcards: [], tabs: [], parameters: [] })
-      store[kind].push(made)
-      return made
-    }
-    const found = store[kind]?.find((item) => item.id === request.id)
-    if (found === undefined) throw new Refusal(404, 'Not found.')
-    if (call === 'POST /api/database/:id/sync_schema') return { status: 'ok' }
-    if (call === 'GET /api/database/:id') {
-      looks.set(found.id, (looks.get(found.id) ?? 0) + 1)
-      return { ...found, initial_sync_status: isSynced(found) ? state.syncEnds : 'incomplete' }
-    }
-    if (call === 'GET /api/database/:id/metadata') {
-      if (isSynced(found) && found.tables.length === 0) {
-        found.tables = syncedTables(found.details['schema-filters-patterns'], state.without, nextId)
-        store.field.push(...found.tables.flatMap((table: { fields: Thing[] }) => table.fields))
-      }
-      return found
-    }
-    if (call === 'PUT /api/database/:id') {
-      Object.assign(found, { details: { ...found.details, ...body.details } })
-      // Whatever is not named is set back.
-      Object.assign(found, { is_on_demand: body.is_on_demand ?? false, cache_ttl: body.cache_ttl ?? null })
-    } else if (call === 'PUT /api/field/:id') {
-      if (body.fk_target_field_id && !store.field.some((field) => field.id === body.fk_target_field_id))
-        throw new Refusal(400, 'Invalid target field')
-      Object.assign(found, body)
-    } else if (call === 'PUT /api/card/:id') {
-      checkCard({ type: found.type, ...body })
-      Object.assign(found, body)
-    } else if (call === 'PUT /api/dashboard/:id') updateDashboard(found, body)
-    else if (call === 'GET /api/dashboard/:id') return { ...found, dashcards: found.dashcards.map(hydrated) }
-    else throw new Refusal(404, 'API endpoint does not exist.')
-    return found
   }
 
-  const server = createServer((request, response) => {
-    void text(request).then((sent) => {
-      const body = sent === '' ? undefined : JSON.parse(sent)
-      const { pathname, searchParams } = new URL(request.url!, 'http://metabase')
-      const [, , kind, number, part] = pathname.split('/')
-      const call = `${request.method} /api/${kind}${number === undefined ? '' : '/:id'}${part === undefined ? '' : `/${part}`}`
-      state.calls.push(call)
-      const answer = (status: number, value: unknown) =>
-        response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
-      const refuse = (status: number, reason: string) => {
-        state.problems.push(`${call}: ${reason}`)
-        return answer(status, { errors: reason })
-      }
-      const checked = request.method === 'GET' ? undefined : (BODIES[call] ?? z.never()).safeParse(body)
-      if (checked?.success === false) return refuse(400, checked.error.message)
-      if (call === 'POST /api/session') {
-        if (body.username === 'two@example.com') return answer(200, { mfa_required: true })
-        if (body.password !== 'right') return answer(401, { errors: { password: 'did not match' } })
-        return answer(200, { id: 'session-1' })
-      }
-      if (request.headers['x-api-key'] !== 'mb_key' && request.headers['x-metabase-session'] !== 'session-1')
-        return answer(401, 'Unauthenticated')
-      try {
-        return answer(200, answerTo(call, body, { id: Number(number), search: searchParams }))
-      } catch (error) {
-        if (error instanceof Refusal) return refuse(error.status, error.message)
-        throw error
-      }
-    })
+  const server = createServer(async (request, response) => {
+    const sent = await text(request)
+    const body = sent === '' ? undefined : JSON.parse(sent)
+    const { pathname, searchParams } = new URL(request.url!, 'http://metabase')
+    const [, , kind, number, part] = pathname.split('/')
+    const call = `${request.method} /api/${[kind, number && ':id', part].filter(Boolean).join('/')}`
+    state.calls.push(call)
+    const answer = (status: number, value: unknown) =>
+      response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
+    if (call === 'POST /api/session')
+      return answer(body.password === 'right' ? 200 : 401, { id: 'session-1', errors: { password: 'did not match' } })
+    if (request.headers['x-api-key'] !== 'mb_key' && request.headers['x-metabase-session'] !== 'session-1')
+      return answer(401, 'Unauthenticated')
+    try {
+      if (request.method !== 'GET') (BODIES[call] ?? z.never()).parse(body)
+      return answer(200, answerTo(call, body, Number(number), searchParams))
+    } catch (error) {
+      state.problems.push(`${call}: ${(error as Error).message}`)
+      return answer(400, { errors: (error as Error).message })
+    }
   })
   state.url = (await listening(server)).origin
   return state
