@@ -1,14 +1,12 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { projectNames } from '../src/cli/project-names.ts'
 import { type RunContext, renderRun } from '../src/cli/render-run.ts'
-import { widthOf, withoutStyles } from '../src/cli/table.ts'
+import { withoutStyles } from '../src/cli/table.ts'
 import { REPORTED_CODES, type ReportedCode } from '../src/core/failure-code.ts'
 import { runReason } from '../src/ledger/run-reason.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from '../src/sync/run/report.ts'
 import type { RunOutcome } from '../src/warehouse/database.ts'
 import { runCli } from './support/cli.ts'
-import { createDatabase } from './support/postgres.ts'
-import { startProxy } from './support/proxy.ts'
 import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* What is said of a run is true, and what is said to be next helps. */
@@ -68,11 +66,6 @@ describe('the sentence on what a run did', () => {
     ],
     ['nothing new', reportOf([chats(loaded)]), 'complete, nothing to change: all 100 rows read are as they were'],
     [
-      'one row and nothing new',
-      reportOf([chats({ ...loaded, rows_read: 1, unchanged: 1 })]),
-      'nothing to change: the one row read is as it was',
-    ],
-    [
       'all new',
       reportOf([chats({ ...loaded, inserted: 100, unchanged: 0 })]),
       'Run 7: complete, 100 rows changed (1 request',
@@ -87,17 +80,7 @@ describe('the sentence on what a run did', () => {
       reportOf([chats({ ...loaded, rows_read: 320, quarantined: 220 })]),
       'partial, no row changed: 100 of 320 rows read are as they were (',
     ],
-    [
-      'a day held and nothing else',
-      reportOf([chats({ ...loaded, unchanged: 0, held })]),
-      'partial, no row changed: 0 of 100 rows read are as they were (',
-    ],
     ['all failed', reportOf([chats({ failed: [failed('transient')] })]), 'Run 7: failed, nothing was loaded ('],
-    [
-      'stopped before anything',
-      reportOf([chats({ failed: [failed('interrupted')] })], { outcome: 'interrupted' }),
-      'interrupted, nothing was loaded (',
-    ],
     [
       'stopped on the way',
       reportOf([chats({ ...loaded, inserted: 10, unchanged: 90 })], { outcome: 'interrupted' }),
@@ -107,18 +90,6 @@ describe('the sentence on what a run did', () => {
   ]
   test.each(cases)('%s', (_, report, expected) => {
     expect(one(shown(report))).toContain(expected)
-  })
-
-  test('an interrupted run shows only streams that were read, and one reason for the others', () => {
-    const notRead = failed('interrupted', 'not read: the run was stopped')
-    const prompts = { ...emptyReport(PROJECT, 'prompts'), ...loaded }
-    const text = shown(reportOf([chats({ failed: [notRead] }), prompts], { outcome: 'interrupted' }))
-    expect(text).toMatch(/^prompts/m)
-    expect(text).not.toMatch(/^chats/m)
-    expect(one(text)).toContain('1 window of chats was not read, because the run was stopped')
-    expect(text).not.toContain('not read: the run was stopped')
-    const none = shown(reportOf([chats({ failed: [notRead] })], { outcome: 'interrupted' }))
-    expect(none).not.toContain('rows read')
   })
 
   test('never reports an incomplete run as unchanged, or as having nothing due', () => {
@@ -148,16 +119,12 @@ describe('the next step', () => {
     expect(cases.map(([code]) => code).sort()).toEqual([...REPORTED_CODES].sort())
   })
   test.each(cases)('after %s', (code, command, words) => {
-    for (const some of [{}, loaded]) {
-      const text = shown(reportOf([chats({ ...some, failed: [failed(code)] })]))
-      expect(next(text)).toMatch(words)
-      expect(text.trimEnd().split('\n').at(-1)!.trim()).toBe(command)
-      // That the run was stopped is no reason of single windows.
-      if (code !== 'interrupted') expect(one(text)).toContain('chats of Northwind, 2026-03-01..2026-03-07: some')
-    }
+    const text = shown(reportOf([chats({ failed: [failed(code)] })]))
+    expect(next(text)).toMatch(words)
+    expect(text.trimEnd().split('\n').at(-1)!.trim()).toBe(command)
   })
 
-  test('after quarantined rows, held days, and both', () => {
+  test('after quarantined rows, and after held days', () => {
     const bad = chats({ ...loaded, quarantined: 220 })
     expect(next(shown(reportOf([bad])))).toBe(
       'Next: look at the rows that failed validation: npx visibility-sync quarantine list',
@@ -166,30 +133,13 @@ describe('the next step', () => {
     expect(next(shown(withHeld, { held: [HELD] }))).toBe(
       `Next: if the rows are really gone, let it through: npx ${ACCEPT}`,
     )
-    expect(next(shown(withHeld, { held: [HELD, HELD] }))).toContain('npx visibility-sync status')
-    const both = next(shown(reportOf([bad, chats({ ...loaded, held })]), { held: [HELD] }))
-    expect(both).toContain('quarantine list')
-    expect(both).toContain('--accept-deletes')
   })
 
   test('after a complete run, and after a wrong key that stopped everything', () => {
     expect(next(shown(reportOf([chats(loaded)])))).toBe('Next: see freshness and coverage: npx visibility-sync status')
-    expect(next(shown(reportOf([chats(loaded)]), { warehouse: { described: 'x', embedded: true } }))).toContain(
-      'database',
-    )
     const wrong = reportOf([chats({ failed: [failed('key'), failed('key')] })], { error: 'HTTP 401', code: 'key' })
     expect(one(shown(wrong))).toContain('✗ HTTP 401 2 windows not read')
     expect(next(shown(wrong))).not.toContain('AGAIN')
-  })
-
-  test('no line is wider than the terminal but commands to copy', () => {
-    const streams = REPORTED_CODES.map((code) =>
-      chats({ ...loaded, failed: Array(9).fill(failed(code, 'word '.repeat(40))), held, quarantined: 3 }),
-    )
-    for (const width of [60, 80, 120]) {
-      for (const line of shown(reportOf(streams), { width, held: [HELD] }).split('\n'))
-        if (!line.includes('npx ')) expect(widthOf(line)).toBeLessThanOrEqual(width)
-    }
   })
 })
 
@@ -197,22 +147,12 @@ describe('the reason in one sentence', () => {
   const reason = (outcome: RunOutcome | null, streams: unknown, error: string | null = null) =>
     runReason({ outcome, error, summary: streams })
 
-  test('is there for every run that was not complete, and for no other', () => {
-    expect([reason('complete', []), reason(null, null)]).toEqual([undefined, undefined])
-    for (const outcome of ['partial', 'failed', 'interrupted'] as const) {
-      for (const summary of [null, [], [chats()], 'nonsense', [null, 3], [chats({ failed: [failed('transient')] })]])
-        expect(reason(outcome, summary)).toMatch(/^[A-Z0-9].*\.$/)
-    }
-  })
-
   test('names what went wrong, where and how often', () => {
     expect(reason('partial', [chats({ quarantined: 220 })])).toBe('220 rows of chats were quarantined.')
     expect(reason('partial', [chats({ quarantined: 1, failed: [failed('transient', 'HTTP 503')] })])).toBe(
       '1 window of chats could not be read or loaded: HTTP 503; 1 row of chats was quarantined.',
     )
     expect(reason('partial', [chats({ held })])).toBe('1 window of chats is held: 9 of 10 rows would have vanished.')
-    const small = { range: '2026-03-03', rows_present: 1, rows_vanishing: 1 }
-    expect(reason('partial', [chats({ held: [small, ...held] })])).toContain('10 of 11 rows would have vanished')
     expect(reason('failed', [chats({ failed: [failed('key', 'HTTP 401')] })], 'GET prompts: HTTP 401')).toBe(
       'GET prompts: HTTP 401.',
     )
@@ -223,11 +163,6 @@ describe('the reason in one sentence', () => {
     expect(reason('partial', [{ project_id: 'p', stream: 'chats', differing: ['2026-03-01'] }])).toBe(
       'The audit found 1 day that differs from the service.',
     )
-  })
-
-  test('is also found for runs of an older version', () => {
-    const old = [{ project_id: 'p', stream: 'chats', failed: [{ range: '2026-03-01', error: 'HTTP 503' }] }]
-    expect(reason('partial', old)).toBe('1 window of chats failed: HTTP 503.')
   })
 })
 
@@ -260,37 +195,6 @@ describe('real runs', () => {
     expect(one(status.stdout)).toMatch(/failed .*HTTP 401.* \(check VISIBILITY_API_KEY\)\./)
   })
 
-  // A warehouse is filled from one address, so that each of these has one of its own.
-  async function behind(isBad: Parameters<typeof startProxy>[1], status: number) {
-    const database = await createDatabase()
-    const proxy = await startProxy(setup.service.url, isBad, status)
-    const env = { VISIBILITY_API_URL: proxy.url, DATABASE_URL: database.url }
-    const asJson = (await cli(['sync', '--json'], env)).json() as RunReport
-    const { stdout } = await cli(['sync'], env)
-    return { asJson, stdout }
-  }
-
-  test('a refused project fails alone, and the next step is to remove it', async () => {
-    const [first] = setup.service.world.projects
-    const { asJson, stdout } = await behind((message, body) => `${message.url}${body}`.includes(first!.id), 403)
-    expect([asJson.outcome, codes(asJson)]).toEqual(['partial', ['project']])
-    expect(one(stdout)).toContain('the key may not read 1 project')
-    expect(next(stdout)).toMatch(/leave \S+ out of the projects/)
-  })
-
-  test('the next step after a failed stream is to read it again', async () => {
-    const { asJson, stdout } = await behind((message) => message.url!.includes('chats'), 503)
-    expect([asJson.outcome, codes(asJson)]).toEqual(['partial', ['transient']])
-    expect(next(stdout)).toBe('Next: read again what failed temporarily: npx visibility-sync sync')
-  })
-
-  test('a page of bad rows is a failure, not quarantine', async () => {
-    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.6 })
-    const bad = await cli(['backfill', '--from', '2026-03-01', '--to', '2026-03-05', '--stream', 'by_prompt', '--json'])
-    setup.service.setFaults(NO_LIMIT)
-    expect(codes(bad.json() as RunReport)).toContain('bad-page')
-  })
-
   test('quarantined rows and nothing new: partial, and not "as they were"', async () => {
     expect((await cli(['sync'])).code).toBe(0)
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
@@ -316,13 +220,5 @@ describe('real runs', () => {
     setup.service.setFaults(NO_LIMIT)
     expect([accepted.code, one(accepted.stdout)]).toEqual([0, expect.stringMatching(/complete, \d+ rows changed/)])
     expect((await cli(args)).code).toBe(0)
-  })
-
-  test('a backfill of days that are not missing reports that nothing was due', async () => {
-    const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--missing']
-    // Days of other streams are to be read again after the deletion.
-    expect((await cli(args)).code).toBe(0)
-    const result = await cli(args)
-    expect([result.code, one(result.stdout)]).toEqual([0, expect.stringContaining('complete, nothing was due')])
   })
 })
