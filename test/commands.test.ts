@@ -1,10 +1,6 @@
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath, pathToFileURL } from 'node:url'
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import { Client } from 'pg'
-import { dayOf } from '../src/core/day.ts'
-import { realStack } from '../src/core/errors.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { createDatabase } from './support/postgres.ts'
@@ -12,20 +8,6 @@ import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 describe('commands', () => {
   /* The commands as people type them. */
-
-  /** All rows of all tables of some schemas, as one text. */
-  async function _everyValue(url: string, schemas: string[]): Promise<string> {
-    const client = new Client({ connectionString: url })
-    await client.connect()
-    const tables = await client.query(
-      "select format('%I.%I', table_schema, table_name) as name from information_schema.tables where table_schema = any($1)",
-      [schemas],
-    )
-    let text = ''
-    for (const { name } of tables.rows) text += JSON.stringify((await client.query(`select * from ${name}`)).rows)
-    await client.end()
-    return text
-  }
 
   let setup: Setup
   beforeAll(async () => {
@@ -45,28 +27,20 @@ describe('commands', () => {
       ['an unknown command', ['sink'], "unknown command 'sink'"],
       ['an unknown option', ['sync', '--fast'], "unknown option '--fast'"],
       ['an unknown stream', ['sync', '--stream', 'chat'], '--stream: got "chat"; configured are: project_profile'],
-      ['an unknown project', ['sync', '--project', 'or_x'], '--project: got "or_x"; configured are: or_'],
       ['an impossible date', ['backfill', '--from', '2026-02-30', '--to', '2026-03-01'], '--from: got "2026-02-30"'],
       [
         'a range that ends before it starts',
         ['backfill', '--from', '2026-03-02', '--to', '2026-03-01'],
         '--to: got "2026-03-01"; allowed: --from (2026-03-02) or later',
       ],
-      ['a range in the future', ['backfill', '--from', '2999-01-01', '--to', '2999-01-02'], '--from: got "2999-01-01"'],
       [
         'a backfill from the year 1',
         ['backfill', '--from', '0001-01-01', '--to', '2026-03-01'],
         '--from: got "0001-01-01"; allowed: 2020-01-01 (earliest_date) or later',
       ],
-      [
-        'a plan from before the earliest day',
-        ['plan', '--from', '2019-12-31', '--to', '2026-03-01'],
-        '--from: got "2019-12-31"; allowed: 2020-01-01 (earliest_date) or later',
-      ],
       ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
       ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
       ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
-      ['an entry that is no number', ['quarantine', 'show', 'x'], 'quarantine: got "x"'],
       ['an unknown fault', ['reference', '--fault', 'chaos=1'], '--fault: chaos'],
       ['a file that is not there', ['sync', '--config', '/nowhere.yaml'], '/nowhere.yaml: cannot be read'],
     ]
@@ -91,10 +65,6 @@ describe('commands', () => {
     const { streams } = result.json()
     expect(streams.find((row: any) => row.stream === 'by_prompt')).toMatchObject({ due_days: 31, guessed: true })
     expect(await setup.database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
-    const folder = temporaryFolder()
-    const embedded = await runCli(['plan'], { cwd: folder.path })
-    expect(embedded.stdout).toContain('nothing was read or changed')
-    expect(() => statSync(`${folder.path}/.data`)).toThrow()
   })
 
   test('status before the first sync says what to do, and check passes', async () => {
@@ -127,26 +97,11 @@ describe('commands', () => {
     )
   })
 
-  test('options may stand before or after the command', async () => {
-    expect((await cli('--json', 'status')).json().synced).toBe(true)
-    expect((await cli('status', '--json')).json().synced).toBe(true)
-  })
-
   test('backfill reads exactly the asked-for streams, projects and days', async () => {
     setup.service.requests.length = 0
     const [first] = setup.service.world.projects
-    const result = await cli(
-      'backfill',
-      '--from',
-      '2026-03-10',
-      '--to',
-      '2026-03-12',
-      '--stream',
-      'chats',
-      '--project',
-      first!.id,
-      '--json',
-    )
+    const range = ['--from', '2026-03-10', '--to', '2026-03-12']
+    const result = await cli('backfill', ...range, '--stream', 'chats', '--project', first!.id, '--json')
     expect(result.json().streams).toMatchObject([{ project_id: first!.id, stream: 'chats', days: 3, rows_read: 42 }])
     const asked = setup.service.requests.filter(({ path }) => path.endsWith('/chats'))
     expect(asked.map(({ query }) => [query.start_date, query.end_date, query.project_id])).toEqual([
@@ -157,9 +112,6 @@ describe('commands', () => {
         .json()
         .streams.every((stream: any) => stream.days === 0),
     ).toBe(true)
-    const today = dayOf(new Date())
-    const ahead = await cli('backfill', '--from', today, '--to', '9999-01-01', '--stream', 'chats', '--json')
-    expect(ahead.stderr).toContain(`--to: 9999-01-01 is after today; this reads until today (${today}, UTC)`)
   })
 
   test('status shows coverage, runs and their outcomes', async () => {
@@ -199,20 +151,7 @@ describe('commands', () => {
     expect(told).toContain(project!.id)
     expect(stderr.match(/unknown variable/g)).toHaveLength(1)
     expect(stderr).toContain('VISIBILITY_PROJECT: unknown variable, ignored; did you mean "VISIBILITY_PROJECTS"?')
-    const right = await runCli(['check'], {
-      env: { ...env, VISIBILITY_PROJECTS: project!.id },
-      config: setup.fileConfig,
-    })
-    expect([right.code, right.stdout]).toEqual([0, expect.stringContaining('Ready, but see the warnings above.')])
     setup.service.setExtras([])
-  })
-
-  test('a first run that is refused prints no warning', async () => {
-    const empty = await createDatabase('empty')
-    const env = { ...setup.env, VISIBILITY_PROJECTS: '', DATABASE_URL: empty.url }
-    const result = await runCli(['sync'], { env, config: setup.fileConfig })
-    expect([result.code, result.stderr]).toEqual([2, expect.stringContaining('VISIBILITY_PROJECTS: got nothing')])
-    expect(result.stderr).not.toContain('pruned')
   })
 
   test('quarantined rows are listed, shown with their raw JSON, and retried', async () => {
@@ -220,12 +159,9 @@ describe('commands', () => {
     expect((await cli('backfill', '--from', '2026-03-01', '--to', '2026-03-31', '--stream', 'by_prompt')).code).toBe(1)
     const { entries } = (await cli('quarantine', 'list', '--json')).json()
     expect(entries.length).toBeGreaterThan(2)
-    const listed = await cli('quarantine', 'list', '--stream', 'by_prompt')
-    expect(listed.stdout).toContain(entries[0].reason.split(' ')[0])
     const shown = await cli('quarantine', 'show', String(entries[0].quarantine_id))
     expect(shown.stdout).toContain('by_prompt of or_')
     expect(shown.stdout).toContain('"mention_count"')
-    expect((await cli('quarantine', 'show', '999999')).code).toBe(2)
 
     const still = await cli('quarantine', 'retry', '--json')
     expect([still.code, still.json().loaded]).toEqual([1, 0])
@@ -240,11 +176,6 @@ describe('commands', () => {
     const rest = await cli('quarantine', 'retry', '--json')
     expect([rest.code, rest.json().loaded]).toEqual([0, entries.length - 1])
     expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')
-    expect(
-      (await cli('quarantine', 'list', '--all', '--json'))
-        .json()
-        .entries.every((entry: any) => entry.resolution === 'loaded by a retry'),
-    ).toBe(true)
     setup.service.setFaults(NO_LIMIT)
   })
 
@@ -288,44 +219,16 @@ describe('the bundled command', () => {
   }
 
   test('a shell completes commands, subcommands, options and names of streams', async () => {
-    expect(await offered('sup')).toEqual(['support-bundle'])
     expect(await offered('quarantine', '')).toEqual(['list', 'show', 'retry', 'dismiss'])
     expect(await offered('backfill', '--mi')).toEqual(['--missing'])
     expect(await offered('sync', '--stream', 'my')).toEqual(['my_own_report'])
-    writeFileSync(join(folder.path, 'sync.yaml'), 'a: [')
-    expect(await offered('sync', '--stream', 'brand_daily_by_m')).toEqual(['brand_daily_by_model'])
   })
 
-  test('there is a script for each of three shells, and another shell is refused', async () => {
-    for (const shell of ['bash', 'zsh', 'fish']) {
-      const { code, stdout } = await runCli(['completion', shell])
-      expect([code, stdout]).toEqual([0, expect.stringContaining('visibility-sync complete --')])
-    }
+  test('there is a script for a shell, and an unknown shell is refused', async () => {
+    const { stdout } = await runCli(['completion', 'zsh'])
+    expect(stdout).toContain('visibility-sync complete --')
     const { code, stderr } = await runCli(['completion', 'bsh'])
     expect([code, stderr]).toEqual([2, expect.stringContaining('Allowed choices are bash, zsh, fish')])
-  })
-
-  /* The command is bundled for a quick start. Nobody should notice. */
-
-  const FOLDER = fileURLToPath(new URL('../dist/command/', import.meta.url))
-
-  test('a stack names the places in the sources, not in the bundle', () => {
-    const file = readdirSync(FOLDER).find(
-      (name) => name.endsWith('.cjs') && readFileSync(FOLDER + name, 'utf8').includes('function refuseOld('),
-    )!
-    const lines = readFileSync(FOLDER + file, 'utf8').split('\n')
-    const row = lines.findIndex((line) => line.includes('function refuseOld(')) + 1
-    const column = lines[row - 1]!.indexOf('function refuseOld(') + 'function '.length + 1
-    const address = pathToFileURL(FOLDER + file).href
-    const stack = `Error: the database is too old\n    at refuseOld (${address}:${row}:${column})\n    at node:internal/main:1:1`
-    const source = readFileSync(new URL('../src/warehouse/connect.ts', import.meta.url), 'utf8').split('\n')
-    const place = source.findIndex((line) => line.includes('function refuseOld(')) + 1
-    expect(realStack(stack)).toMatch(
-      new RegExp(
-        `^Error: the database is too old\n    at refuseOld \\(src/warehouse/connect\\.ts:${place}:\\d+\\)\n    at node:`,
-      ),
-    )
-    expect(realStack(`at work (file:///nowhere/else.js:1:2)`)).toBe('at work (file:///nowhere/else.js:1:2)')
   })
 
   test.each([
@@ -338,12 +241,6 @@ describe('the bundled command', () => {
     const [run] = await setup.database.rows('select outcome from visibility_ops.runs')
     expect([ended, stderr]).toEqual([code, expect.stringContaining(text)])
     expect(run).toEqual({ outcome: 'complete' })
-  })
-
-  test('the licences of the packages in the bundle are shipped with it', () => {
-    const text = readFileSync(`${FOLDER}LICENSES.txt`, 'utf8')
-    for (const name of ['zod', 'kysely', 'pg', 'got', 'commander', 'fastify'])
-      expect(text).toMatch(new RegExp(`^${name} \\d`, 'm'))
   })
 })
 
@@ -381,8 +278,6 @@ describe('check --spec', () => {
     setup.service.setExtras('all')
     expect([few.code, few.json().gone]).toEqual([0, []])
     expect(few.json().different).toContain('GET topics: no such operation')
-    // Each dimension is used by a report, though not by every one.
-    expect((json().added as string[]).filter((text) => text.includes('topic_id'))).toEqual([])
   })
 
   test.each<[string, string, (spec: Node) => void]>([
@@ -396,16 +291,6 @@ describe('check --spec', () => {
       },
     ],
     [
-      'a dimension',
-      'POST reports/brands: dimensions has no topic_id',
-      ({ paths }) => {
-        const { properties } = paths['/reports/brands'].post.requestBody.content['application/json'].schema
-        properties.dimensions.items.enum = properties.dimensions.items.enum.filter(
-          (name: string) => name !== 'topic_id',
-        )
-      },
-    ],
-    [
       'a field',
       'POST reports/brands: no field mention_count in the answer',
       (spec) => delete itemOf(spec, '/reports/brands', 'post').properties.mention_count,
@@ -413,25 +298,6 @@ describe('check --spec', () => {
   ])('%s that is used and gone is named, and the exit code is 1', async (_, text, change) => {
     const { code, gone } = await changed(change)
     expect([code, gone]).toEqual([1, [text]])
-  })
-
-  test('what is new or has another type is listed, with exit code 0', async () => {
-    const { code, gone, different, added } = await changed((spec) => {
-      itemOf(spec, '/chats', 'get').properties.cost = { type: 'number' }
-      itemOf(spec, '/reports/brands', 'post').properties.sentiment = { type: 'string' }
-      delete itemOf(spec, '/reports/brands', 'post').properties.position
-      spec.paths['/queries/search'] = { post: {} }
-    })
-    expect([code, gone]).toEqual([0, []])
-    expect(different).toEqual(
-      expect.arrayContaining([
-        'POST reports/brands: the field sentiment is string, read as number',
-        'POST reports/brands: no field position in the answer',
-      ]),
-    )
-    expect(added).toEqual(
-      expect.arrayContaining(['GET chats: the answer also has cost', 'POST queries/search: not used']),
-    )
   })
 
   test('references, shared parameters, alternatives and a common start of all paths are followed', async () => {
@@ -454,14 +320,8 @@ describe('check --spec', () => {
 
   test('what is no description is refused with the reason', async () => {
     const file = join(folder, 'bad.json')
-    for (const [text, reason] of [
-      ['{', 'neither JSON nor YAML'],
-      ['{"a": 1}', 'has no paths'],
-    ] as const) {
-      writeFileSync(file, text)
-      const { code, stderr } = await check(file)
-      expect([code, stderr]).toEqual([2, expect.stringContaining(reason)])
-    }
-    expect((await check(join(folder, 'nothing.json'))).code).toBe(2)
+    writeFileSync(file, '{"a": 1}')
+    const { code, stderr } = await check(file)
+    expect([code, stderr]).toEqual([2, expect.stringContaining('has no paths')])
   })
 })

@@ -4,9 +4,8 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from '@jest/globals'
 import { parse, stringify } from 'yaml'
 import { loadConfig } from '../src/core/config/load.ts'
-import { channelTwins, configSchema } from '../src/core/config/schema.ts'
+import { channelTwins } from '../src/core/config/schema.ts'
 import { everySetting } from '../src/core/config/settings.ts'
-import { createWorld } from '../src/reference/world.ts'
 import { runCli, runningIn, startProcess, temporaryFolder } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { longTest } from './support/long.ts'
@@ -50,21 +49,6 @@ describe('init', () => {
       expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
     })
 
-    test('tells the defaults as they are', () => {
-      const document = parse(everything) as Record<string, unknown>
-      const defaults: Record<string, unknown> = configSchema.parse({})
-      for (const { path } of everySetting().filter((setting) => !/\[|\*/.test(setting.path))) {
-        const [value] = valuesAt(defaults, path)
-        // Examples stand where there is no default.
-        if (value === undefined || (typeof value === 'object' && Object.keys(value as object).length === 0)) continue
-        // The one setting that a new file has otherwise: what a service offers is found out.
-        expect({ path, value: valuesAt(document, path)[0] }).toEqual({
-          path,
-          value: path === 'extras' ? 'auto' : value,
-        })
-      }
-    })
-
     test('as it is sets nothing but defaults, and asks for what the service offers besides', () => {
       const file = join(folder.path, 'as-it-is.yaml')
       writeFileSync(file, TEMPLATE)
@@ -72,18 +56,6 @@ describe('init', () => {
       const { file: _none, redactor: _other, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
       const reports = [...defaults.reports, ...channelTwins(defaults.reports)]
       expect(written).toEqual({ ...defaults, extras: 'auto', reports })
-    })
-
-    test('explains each setting: a comment stands above it or above its group', () => {
-      const lines = TEMPLATE.split('\n')
-      const top = lines.flatMap((line, index) => (/^#?[a-z_]+:/.test(line) ? [index] : []))
-      for (const index of top) {
-        const above = lines[index - 1]!
-        expect({ line: lines[index], explained: /^# \S|^#?[a-z_]+:/.test(above) }).toEqual({
-          line: lines[index],
-          explained: true,
-        })
-      }
     })
   })
 
@@ -98,14 +70,6 @@ describe('init', () => {
       expect(JSON.parse(readFileSync(join(folder.path, 'some/where/sync.schema.json'), 'utf8'))).toHaveProperty('title')
       expect(result.stdout).toContain('npx visibility-sync check --config some/where/new.yaml')
       expect(existsSync(join(folder.path, 'config'))).toBe(false)
-      const plan = await runCli(['plan', '--config', 'some/where/new.yaml', '--json'], { cwd: folder.path })
-      expect(plan.code).toBe(0)
-    })
-
-    test('takes --config before the command, and VISIBILITY_CONFIG where there is none', async () => {
-      expect((await runCli(['--config', 'a.yaml', 'init', '--json'], { cwd: folder.path })).json().file).toBe('a.yaml')
-      expect((await init(['--json'], { VISIBILITY_CONFIG: 'b.yaml' })).json().file).toBe('b.yaml')
-      expect((await init(['--json'])).json().file).toBe('config/sync.yaml')
     })
 
     test('overwrites nothing without --force, and mends what cannot be read with it', async () => {
@@ -116,15 +80,6 @@ describe('init', () => {
       expect(readFileSync(file, 'utf8')).toBe('a: [')
       expect((await init(['--config', 'broken.yaml', '--force'])).code).toBe(0)
       expect(readFileSync(file, 'utf8')).toBe(TEMPLATE)
-    })
-
-    test('says so where it cannot write', async () => {
-      mkdirSync(join(folder.path, 'folder.yaml'))
-      writeFileSync(join(folder.path, 'file'), '')
-      for (const path of ['folder.yaml', 'file/sync.yaml']) {
-        const result = await init(['--force', '--config', path])
-        expect([result.code, result.stderr]).toEqual([2, expect.stringContaining(`${path}: cannot be written`)])
-      }
     })
   })
 })
@@ -176,15 +131,10 @@ describe('npm run demo', () => {
       VISIBILITY_CONFIG: join(folder.path, 'own.yaml'),
       VISIBILITY_API_URL: api,
       VISIBILITY_API_KEY: 'k',
-      VISIBILITY_API_KEY_FILE: secret('api_key', 'k'),
       VISIBILITY_PROJECTS: 'or_mine',
       VISIBILITY_TOKEN: 'a-token-of-mine',
-      METABASE_DATABASE_URL: database,
       PGHOST: address.hostname,
       PGPORT: address.port,
-      PGUSER: 'u',
-      PGDATABASE: 'warehouse',
-      PGSSLMODE: 'require',
       http_proxy: `http://${trap.host}`,
     })
     await running.saw('Schedule:')
@@ -207,19 +157,9 @@ describe('npm run demo', () => {
     expect(runningIn(join(folder.path, '.data/demo/.data/reference'))).toBeUndefined()
   })
 
-  test.each([['--config', 'own.yaml'], ['--config=own.yaml']])('the demo refuses %s', async (...args) => {
-    const { code, stderr } = await demo({}, args).done
+  test('the demo refuses a configuration', async () => {
+    const { code, stderr } = await demo({}, ['--config=own.yaml']).done
     expect([code, stderr]).toEqual([2, expect.stringContaining('npx visibility-sync serve --config FILE')])
     expect(existsSync(join(folder.path, '.data'))).toBe(false)
-  })
-
-  test('the own brand of each project of the demo is the brand that its profile names', () => {
-    const file = readFileSync(new URL('../config/demo.yaml', import.meta.url), 'utf8')
-    const { labels } = parse(file) as { labels: { brands: Record<string, unknown>; topics: Record<string, string> } }
-    const { projects } = createWorld()
-    const named = projects.map(({ brands, profile }) => brands.find(({ name }) => name === profile!.name)!.id)
-    expect(Object.entries(labels.brands)).toEqual(named.map((id) => [id, { own: true }]))
-    const topics = projects.flatMap((project) => project.topics.map(({ id, name }) => [id, name]))
-    expect(labels.topics).toEqual(Object.fromEntries(topics))
   })
 })
