@@ -58,12 +58,6 @@ test('the days of interest default to the last 90 days', () => {
   })
 })
 
-test('no day before earliest_date is of interest, whatever the defaults say', () => {
-  expect(daysOfInterest(load('earliest_date: 2026-03-01'), '2026-03-31').from).toBe('2026-03-01')
-  const old = load('{earliest_date: 2015-01-01, start_date: 2016-01-01}')
-  expect(daysOfInterest(old, '2026-03-31').from).toBe('2016-01-01')
-})
-
 test('variables and their defaults are filled in, and the environment wins over the file', () => {
   const yaml = 'source: { base_url: "${HOST:-https://a.example}/v1", api_key: "${KEY}", concurrency: "${N:-3}" }'
   expect(load(yaml, { KEY: 'k' }).source).toMatchObject({
@@ -115,9 +109,7 @@ describe('every secret of the configuration is redacted from the output', () => 
   const cases: [string, string, Record<string, string>, string][] = [
     ['the key', '', { VISIBILITY_API_KEY: 'main-key-1' }, 'main-key-1'],
     ['the key of a project', 'projects: [{ id: or_1, api_key: "${K}" }]', { K: 'own-key-1' }, 'own-key-1'],
-    ['a key in the file', 'source: { api_key: abcdef12 }', {}, 'abcdef12'],
     ['a password', '', { DATABASE_URL: 'postgres://u:p%40ssword@h/d' }, 'p@ssword'],
-    ['a password as it is written', '', { DATABASE_URL: 'postgres://u:p%40ssword@h/d' }, 'p%40ssword'],
     ['a password with a percent sign', '', { DATABASE_URL: 'postgres://u:100%sure-of@h/d' }, '100%sure-of'],
     ['a password among parameters', '', { DATABASE_URL: 'postgres://u@h/d?password=hunter22' }, 'hunter22'],
     ['a password of the platform', '', { PGPASSWORD: 'hunter22' }, 'hunter22'],
@@ -128,20 +120,12 @@ describe('every secret of the configuration is redacted from the output', () => 
       'hunter22',
     ],
     ['a webhook', 'alerts: { webhook_url: "https://h.example/T0/B0/0123456789abcdef01" }', {}, '0123456789abcdef01'],
-    ['a parameter of a webhook', 'alerts: { webhook_url: "https://h.example/?t=hunter22" }', {}, 'hunter22'],
     ['the token', '', { VISIBILITY_TOKEN: 'token-123' }, 'token-123'],
     ['the key of Metabase', '', { METABASE_API_KEY: 'mb_12345' }, 'mb_12345'],
-    ['the password for Metabase', '', { METABASE_PASSWORD: 'hunter22' }, 'hunter22'],
     ['the password of its database', '', { METABASE_DATABASE_URL: 'postgres://r:hunter22@h/d' }, 'hunter22'],
   ]
   test.each(cases)('%s', (_, yaml, env, secret) => {
     expect(shown(yaml, env, `it is ${secret}, they said`)).toBe('it is [redacted], they said')
-  })
-
-  test('one that comes from a file', () => {
-    const file = join(folder, 'key-file')
-    writeFileSync(file, 'from-a-file-1\n')
-    expect(shown('', { VISIBILITY_API_KEY_FILE: file }, 'from-a-file-1')).toBe('[redacted]')
   })
 
   test('a password that is also a word of the address is not redacted: that would reveal which word it is', () => {
@@ -157,9 +141,7 @@ describe('an address over plain http is refused unless it leads to this machine'
   const key = { VISIBILITY_API_KEY: 'k-1234567' }
   const cases: [string, string][] = [
     ['the service', 'source: { base_url: "http://api.example.com/v1" }'],
-    ['a webhook', 'alerts: { webhook_url: "http://hooks.example.com/T0" }'],
     ['a host that only looks like this machine', 'source: { base_url: "http://localhost.example.com/v1" }'],
-    ['a number that only looks like this machine', 'source: { base_url: "http://127.0.0.1.example.com/v1" }'],
     ['a user that looks like this machine', 'source: { base_url: "http://127.0.0.1@example.com/v1" }'],
     ['every interface', 'source: { base_url: "http://0.0.0.0/v1" }'],
   ]
@@ -171,20 +153,7 @@ describe('an address over plain http is refused unless it leads to this machine'
     expect(load(`${yaml}\nallow_http: true`, key).allow_http).toBe(true)
   })
 
-  test('the same holds for the environment', () => {
-    expect(failure('', { ...key, VISIBILITY_API_URL: 'http://api.example.com/v1' })).toContain('source.base_url')
-  })
-
-  test.each([
-    '127.0.0.1',
-    '127.9.9.9',
-    '127.1',
-    '[::1]',
-    '[::ffff:127.0.0.1]',
-    'localhost',
-    'LOCALHOST',
-    'api.localhost',
-  ])('%s is this machine', (host) => {
+  test.each(['127.9.9.9', '[::1]', 'LOCALHOST'])('%s is this machine', (host) => {
     expect(load(`source: { base_url: "http://${host}:8080/v1" }`, key).source.base_url).toContain('http://')
   })
 })
@@ -207,18 +176,12 @@ describe('bad input is refused with the field, the value and what is allowed', (
       'start_date: 0026-01-01',
       ['start_date', '0026-01-01', '2020-01-01 (earliest_date)'],
     ],
-    [
-      'an end before the earliest day',
-      '{earliest_date: 2026-01-01, end_date: 2025-12-31}',
-      ['end_date', '2025-12-31', '2026-01-01 (earliest_date)'],
-    ],
     ['an earliest day in the future', 'earliest_date: 2999-01-01', ['earliest_date', '2999-01-01', 'today']],
     [
       'an id that objects have of themselves',
       'labels: { brands: { __proto__: { name: x } } }',
       ['labels.brands', '__proto__'],
     ],
-    ['a run without end', 'source: { run_minutes: 0 }', ['source.run_minutes', '0', 'from 1 to 30,000']],
     ['an unknown stream', 'streams: [chat]', ['streams.0', '"chat"', 'chats']],
     [
       'an unknown dimension',
@@ -226,7 +189,6 @@ describe('bad input is refused with the field, the value and what is allowed', (
       ['reports.0.dimensions.1', '"brand_id"', 'model_channel_id'],
     ],
     ['a report without date', 'reports: [{ name: a, dimensions: [model_id] }]', ['reports.0.dimensions', 'date']],
-    ['a dimension twice', 'reports: [{ name: a, dimensions: [date, date] }]', ['each dimension once']],
     [
       'an unsafe report name',
       'reports: [{ name: "a; drop table b", dimensions: [date] }]',
@@ -247,11 +209,6 @@ describe('bad input is refused with the field, the value and what is allowed', (
       'reports: [{ name: a, dimensions: [date], filters: [{ field: brand_id, operator: in, values: [kw_1] }] }]',
       ['reports.0.filters.0.field', 'share_of_voice'],
     ],
-    [
-      'an empty filter',
-      'reports: [{ name: a, dimensions: [date], filters: [{ field: topic_id, operator: in, values: [] }] }]',
-      ['at least one value'],
-    ],
     ['a bad cron expression', 'schedule: { cron: "61 * * * *" }', ['schedule.cron', '61 * * * *', 'cron expression']],
     ['a bad time zone', 'schedule: { timezone: Mars/Olympus }', ['schedule.timezone', 'Mars/Olympus']],
     ['a missing variable', 'source: { api_key: "${NOT_SET}" }', ['source.api_key', 'NOT_SET']],
@@ -260,17 +217,11 @@ describe('bad input is refused with the field, the value and what is allowed', (
       'source: { base_url: "https://a.example", api_key: "${K:-k}" }',
       ['source.base_url', 'ends in the version'],
     ],
-    ['a project twice', 'projects: [{ id: or_1 }, { id: or_1 }]', ['or_1 twice']],
-    ['a nameless project among others', 'projects: [{ id: or_1 }, {}]', ['without id']],
     ['a bad project id', 'projects: [{ id: "or_a b" }]', ['projects.0.id', 'or_a b']],
     ['an unsafe schema', 'warehouse: { schema: "pub lic" }', ['warehouse.schema', 'pub lic']],
     ['ids as projects', 'projects: [or_1]', ['projects.0: got', 'allowed: a group of settings, such as { id: or_… }']],
-    ['a text as a list', 'streams: chats', ['streams: got "chats"; allowed: a list']],
     ['a number as a group', 'serve: 8080', ['serve: got 8080; allowed: a group of settings']],
-    ['a text as a switch', 'warehouse: { allow_foreign_owner: maybe }', ['"maybe"; allowed: true or false']],
-    ['a stream twice', 'streams: [chats, chats]', ['streams', 'each stream once']],
     ['something that is no YAML', 'a: [', ['not valid YAML']],
-    ['a list instead of settings', '- a', ['must hold settings']],
     [
       'an address without a key',
       'source: { base_url: "https://a.example/v1" }',
@@ -285,20 +236,12 @@ describe('bad input is refused with the field, the value and what is allowed', (
   const misspelt: [string, string, string][] = [
     ['a setting', 'lookback: 3', 'lookback: unknown; did you mean "lookback_days"?'],
     ['a nested setting', 'source: { timeout: 3 }', 'source.timeout: unknown; did you mean "source.timeout_seconds"?'],
-    ['a setting of another group', 'page_limit: 3', 'page_limit: unknown; did you mean "source.page_limit"?'],
     [
       'a setting in a list',
       'reports: [{ name: a, dimension: [date] }]',
       'reports.0.dimension: unknown; did you mean "reports.0.dimensions"?',
     ],
-    [
-      'a setting under a free name',
-      'labels: { brands: { kw_1: { onw: true } } }',
-      'did you mean "labels.brands.kw_1.own"?',
-    ],
     ['a stream', 'streams: [promts]', 'did you mean "prompts"?'],
-    ['a dimension', 'reports: [{ name: a, dimensions: [date, models_id] }]', 'did you mean "model_id"?'],
-    ['a choice', 'warehouse: { partition: months }', 'did you mean "month"?'],
   ]
   test.each(misspelt)('%s that is misspelt is answered with what was probably meant', (_, yaml, hint) => {
     expect(failure(yaml)).toContain(hint)
@@ -309,63 +252,33 @@ describe('bad input is refused with the field, the value and what is allowed', (
       expect.stringMatching(/zzzz: unknown; see docs\/reference\/configuration\.md/),
       expect.stringContaining('did you mean "lookback_days"?'),
     ])
-    expect(failure('', { LOG_FORMAT: 'jsno' })).toContain(
-      'LOG_FORMAT: got "jsno"; allowed: auto, json, text; did you mean "json"?',
-    )
   })
 
   describe('a key that stands in the wrong place is not shown', () => {
     const env = { K: 'sk-live-12345', VISIBILITY_API_KEY: 'sk-live-12345', LONG: 'sk-live-1234567890' }
     test.each([
       ['a section', 'source: "${K}"'],
-      ['another section', 'alerts: "${K}"'],
       ['a list', 'projects: ["${K}"]'],
-      ['a group in place of a list', 'projects: { id: or_1, api_key: "${K}" }'],
       ['a list in place of a group', 'warehouse: ["${K}"]'],
       ['a number', 'lookback_days: "${K}"'],
-      ['a number of its own', 'source: { page_limit: "${VISIBILITY_API_KEY}" }'],
       ['the default of a variable', 'lookback_days: "${NOT_SET:-sk-live-12345}"'],
       ['a date', 'start_date: "${K}"'],
       ['a name', 'reports: [{ name: "${K}", dimensions: [date] }]'],
-      ['a stream', 'streams: ["${K}"]'],
-      ['a time zone', 'schedule: { timezone: "${K}" }'],
       ['a setting that nobody knows', 'labels: { brands: { kw_1: { "${K}": 1 } } }'],
       ['the name of a setting', 'sk-live-12345: 1'],
-      ['the name of a setting of a section', 'source: { sk-live-12345: 1 }'],
       ['the id of a project', 'projects: [{ id: "${K} " }]'],
-      ['a project id that is no key of ours', 'projects: [{ id: "sk live 12345" }]'],
       ['an alias', '{ source: { api_key: &key sk-live-12345 }, lookback_days: *key }'],
-      ['an alias as a name', '{ source: { api_key: &key sk-live-12345 }, *key : 1 }'],
-      [
-        'an alias as the name of a label',
-        '{ source: { api_key: &key sk-live-12345 }, labels: { topics: { *key : Shoes } } }',
-      ],
-      ['an alias in a label', '{ source: { api_key: &key sk-live-12345 }, labels: { topics: { to_1: *key } } }'],
       ['a variable in a label', 'labels: { topics: { to_1: "${VISIBILITY_API_KEY}" } }'],
       ['an id that passes for one', 'projects: [{ id: "${K}" }]'],
-      ['two of them', 'projects: [{ id: "${K}" }, { id: "${K}" }]'],
       ['an address', 'source: { base_url: "https://h.example/${LONG}/v1", api_key: "${LONG}" }'],
       ['the user of an address', 'source: { base_url: "https://${LONG}@h.example/v1", api_key: "${LONG}" }'],
-      ['a host', 'serve: { host: "${K}" }'],
-      [
-        'a filter',
-        'reports: [{ name: a, dimensions: [date], filters: [{ field: tag_id, operator: in, values: ["${K}"] }] }]',
-      ],
       ['a password that reads as an alias', 'source: { api_key: *sk-live-12345 }'],
-      ['a password that reads as a tag', 'source: { api_key: !sk-live-12345 [ }'],
       ['YAML that is broken behind it', 'source: { api_key: sk-live-12345\n  x: ['],
       ['a name twice', '{ sk-live-12345: 1, sk-live-12345: 2 }'],
     ])('%s', (_, yaml) => {
       // The environment would win over the longer one.
       const given = yaml.includes('LONG') ? { LONG: env.LONG } : env
       expect(failure(yaml, given)).not.toMatch(/sk.live.12345/)
-    })
-
-    test('one secret in several settings that hold secrets is no reason to refuse', () => {
-      const shared = 'shared-secret-0123456789'
-      const yaml = 'projects: [{ id: or_1, api_key: "${S}" }, { id: or_2, api_key: "${S}" }]'
-      const url = `postgres://u:${shared}@h/d`
-      expect(load(yaml, { S: shared, VISIBILITY_API_KEY: shared, DATABASE_URL: url }).warehouse.url).toBe(url)
     })
 
     test('in a variable that holds something else', () => {
@@ -381,7 +294,6 @@ describe('bad input is refused with the field, the value and what is allowed', (
 
     test('a value that is filled in is told by the name of its variable', () => {
       expect(failure('lookback_days: "${DAYS}"', { DAYS: 'many' })).toContain('lookback_days: got "${DAYS}"; allowed')
-      expect(failure('source: { page_limit: "${N}" }', { N: '99999' })).toContain('got "${N}"')
     })
   })
 
@@ -389,15 +301,6 @@ describe('bad input is refused with the field, the value and what is allowed', (
     expect(failure('lookback_days: 3', { DATABASE_URL: 'mysql://h/d' })).toMatch(/^DATABASE_URL: warehouse\.url: got/)
     expect(failure('projects: or_1', { VISIBILITY_PROJECTS: 'or_2' })).toContain('projects: got')
     expect(failure('', { VISIBILITY_PROJECTS: 'or_a; or_b' })).toMatch(/^VISIBILITY_PROJECTS: .*got "or_a; or_b"/)
-    expect(failure('', { VISIBILITY_PROJECTS: 'or_a,or_a' })).toMatch(/^VISIBILITY_PROJECTS: projects: got or_a twice/)
-  })
-
-  test('an address without its version is answered with a suggestion, unless it may hold a secret', () => {
-    const of = (address: string) => failure('', { VISIBILITY_API_URL: address, VISIBILITY_API_KEY: 'key-1234' })
-    expect(of('https://api.example.com/')).toContain('got "https://api.example.com"; allowed: an address that ends')
-    expect(of('https://api.example.com/')).toContain('did you mean "https://api.example.com/v1"?')
-    for (const address of ['https://u:hunter22@api.example.com', 'https://api.example.com/sk-live-1234567890abc'])
-      expect(of(address)).toContain('got a text that is not shown')
   })
 
   test('a variable that begins like ours and is unknown is a warning, unless the file mentions it', () => {
@@ -410,17 +313,6 @@ describe('bad input is refused with the field, the value and what is allowed', (
     expect(load('lookback_days: "${VISIBILITY_MINE}"', env).warnings).toEqual([
       'VISIBILITY_API_ULR: unknown variable, ignored; did you mean "VISIBILITY_API_URL"?',
     ])
-  })
-
-  test('a first day after today, by the clock of the machine, is refused whether or not there is a last day', () => {
-    expect(failure('start_date: 9999-01-01')).toContain('start_date: got "9999-01-01"; allowed: today')
-    expect(failure('{ start_date: 9999-01-01, end_date: 9999-01-02 }')).toContain('start_date: got')
-  })
-
-  test('a bad secret is named but not shown', () => {
-    const message = failure('', { DATABASE_URL: 'mysql://u:hunter22@h/d' })
-    expect(message).toContain('warehouse.url')
-    expect(message).not.toContain('hunter22')
   })
 
   test('a file that does not exist and a log level that does not', () => {
