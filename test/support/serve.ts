@@ -1,5 +1,7 @@
-import { type IncomingHttpHeaders, request } from 'node:http'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import type { FastifyInstance } from 'fastify'
 import { monotonic } from '../../src/core/waiting.ts'
 import { createMetrics } from '../../src/observe/metrics.ts'
@@ -32,30 +34,15 @@ export interface Answer {
 
 export async function get(url: string, init?: RequestInit): Promise<Answer> {
   const response = await fetch(url, init)
-  const text = await response.text()
-  return { status: response.status, text, json: () => JSON.parse(text), headers: response.headers }
+  const answer = await response.text()
+  return { status: response.status, text: answer, json: () => JSON.parse(answer), headers: response.headers }
 }
 
 /** A request under any name: `fetch` does not let one choose the Host header. */
-export function getAs(
-  url: string,
-  host: string | undefined,
-): Promise<{ status: number; text: string; headers: IncomingHttpHeaders }> {
-  return new Promise((done, fail) => {
-    const asked = request(
-      url,
-      { setHost: false, agent: false, headers: host === undefined ? {} : { host } },
-      (answer) => {
-        let text = ''
-        answer.on('data', (data) => {
-          text += data
-        })
-        answer.on('end', () => done({ status: answer.statusCode!, text, headers: answer.headers }))
-      },
-    )
-    asked.on('error', fail)
-    asked.end()
-  })
+export async function getAs(url: string, host: string | undefined): Promise<{ status: number; text: string }> {
+  const asked = request(url, { setHost: false, agent: false, headers: host === undefined ? {} : { host } }).end()
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+  return { status: answer.statusCode!, text: await text(answer) }
 }
 
 export interface Webhook {
