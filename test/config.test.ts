@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from '@jest/globals'
-import { daysOfInterest, loadConfig } from '../src/core/config/load.ts'
+import { loadConfig } from '../src/core/config/load.ts'
 import { UsageError } from '../src/core/errors.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-config-'))
@@ -47,15 +47,6 @@ test('an empty file gives the documented defaults', () => {
   ])
   expect(config.reports.every(({ dimensions }) => dimensions.includes('date'))).toBe(true)
   expect(config.schedule).toEqual({ cron: '15 * * * *', timezone: 'UTC', audit_cron: '40 3 * * *', jitter_seconds: 0 })
-})
-
-test('the days of interest default to the last 90 days', () => {
-  expect(daysOfInterest(load(''), '2026-03-31')).toEqual({ from: '2025-12-31', to: '2026-03-31' })
-  expect(daysOfInterest(load('start_date: 2026-01-01'), '2026-03-31')).toEqual({ from: '2026-01-01', to: '2026-03-31' })
-  expect(daysOfInterest(load('{start_date: 2026-01-01, end_date: 2026-02-01}'), '2026-03-31')).toEqual({
-    from: '2026-01-01',
-    to: '2026-02-01',
-  })
 })
 
 test('variables and their defaults are filled in, and the environment wins over the file', () => {

@@ -111,28 +111,6 @@ describe('statistics', () => {
         { numRuns: sized(5, 15) },
       )
     })
-
-    test('small samples are too_few however far they change, and a brand without earlier answers is new', async () => {
-      const pair = (k: number, n: number, k0: number, n0: number) =>
-        [
-          { k, n },
-          { k: k0, n: n0 },
-        ] as const
-      const found = await ask([
-        ...[pair(20, 20, 0, 20), pair(30, 30, 0, 30), pair(0, 30, 30, 30), pair(0, 0, 30, 30)],
-        [{ k: 30, n: 30 }, undefined],
-      ])
-      expect(found.map((one) => one.verdict)).toEqual(['too_few', 'up', 'down', 'too_few', 'new'])
-    })
-
-    test('the planner inlines the formulas, and parallel workers may use them', async () => {
-      const plan = await database.rows<{ 'QUERY PLAN': string }>(
-        `explain (verbose) select visibility.wilson_low(k, n), visibility.wilson_high(k, n), visibility.change_low(k, n, k0, n0),
-         visibility.change_high(k, n, k0, n0), visibility.verdict(k, n, k0, n0), visibility.clarity(k, n, k0, n0)
-       from (select random() as k, random() as n, random() as k0, random() as n0 from generate_series(1, 3) offset 0) s`,
-      )
-      expect(plan.map((line) => line['QUERY PLAN']).join('\n')).not.toMatch(/visibility\./)
-    })
   })
 
   interface Entry {
