@@ -2,7 +2,9 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import {
   chmodSync,
   closeSync,
+  copyFileSync,
   existsSync,
+  mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -13,8 +15,9 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
-import { readPassword } from '../src/warehouse/embedded/cluster.ts'
-import { startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
+import type { Log } from '../src/core/logger.ts'
+import { linkLibraries, readPassword } from '../src/warehouse/embedded/cluster.ts'
+import { readServer, startEmbedded, stopEmbedded } from '../src/warehouse/embedded/server.ts'
 import {
   clusterTemplate,
   query,
@@ -26,7 +29,7 @@ import {
   until,
 } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
-import { longGroup, sized } from './support/long.ts'
+import { longGroup, longTest, sized } from './support/long.ts'
 import { NO_LIMIT, setUp } from './support/setup.ts'
 
 /* The embedded Postgres: started where there is none, shared, closed to others, stopped by its last user. */
@@ -108,6 +111,17 @@ describe('a command that is killed', () => {
     expect((await cli('database', 'stop', '--json')).json()).toEqual({ stopped: true })
     expect(runningIn(data())).toBeUndefined()
   })
+
+  longTest('while it creates the cluster leaves nothing in the way of the next command', async () => {
+    rmSync(data(), { recursive: true })
+    const running = startProcess(['database', '--json'], { cwd: folder.path })
+    const drafts = () => readdirSync(data()).filter((name) => name.startsWith('postgres.new-'))
+    await until('a cluster is being created', () => existsSync(data()) && drafts().length > 0)
+    running.child.kill('SIGKILL')
+    await running.done
+    expect(await cli('migrate')).toMatchObject({ code: 0, stderr: '' })
+    expect(drafts()).toEqual([])
+  })
 })
 
 test('signals as a terminal sends them, to the whole process group, end the command and its server in order', async () => {
@@ -131,7 +145,31 @@ test('a server that is killed under a command is started again with its data, on
   expect(runningIn(data())).toBeUndefined()
 })
 
+test('a data folder that is deleted under a command is reported, and does not end the command', async () => {
+  template.copyTo(data())
+  const errors: string[] = []
+  const log = { warn() {}, error: (_fields: unknown, message: string) => errors.push(message) } as unknown as Log
+  const server = await startEmbedded({ folder: data(), log })
+  const { pid } = readServer(data())!
+  rmSync(data(), { recursive: true })
+  process.kill(pid, 'SIGKILL')
+  await until('it is reported', () => errors.some((text) => text.includes('was moved or deleted')))
+  await server.release()
+})
+
 describe('the lock file of the server', () => {
+  test.each([
+    ['empty, as a full disk leaves it', () => ''],
+    ['of a dead server whose number another process has now', () => `${process.pid}\n/elsewhere\n1\n1\n`],
+  ])('that is %s blocks no command', async (_name, text) => {
+    template.copyTo(data())
+    writeFileSync(lock(), text())
+    const server = await startEmbedded({ folder: data() })
+    expect(server.how).toMatch(/^started/)
+    await server.release()
+    expect(existsSync(lock())).toBe(false)
+  })
+
   test.each([
     ['empty, as a full disk leaves it', () => ''],
     ['of a dead server whose number another process has now', () => `${process.pid}\n/elsewhere\n1\n1\n`],
@@ -157,6 +195,20 @@ describe('the lock file of the server', () => {
     await first.release()
     await second.release()
   })
+})
+
+test('libraries without their links are found, where npm ran no install script', async () => {
+  const native = join(folder.path, 'package/native')
+  mkdirSync(join(native, 'lib'), { recursive: true })
+  writeFileSync(join(native, 'lib/libx.so.1.2'), 'library')
+  const links = [{ source: 'native/lib/libx.so.1.2', target: 'native/lib/libx.so.1' }]
+  writeFileSync(join(native, 'pg-symlinks.json'), JSON.stringify(links))
+  for (let start = 1; start <= 2; start++) {
+    const path = Object.values(linkLibraries(native, folder.path))[0]!
+    expect(readFileSync(join(path.split(':')[0]!, 'libx.so.1'), 'utf8')).toBe('library')
+  }
+  copyFileSync(join(native, 'lib/libx.so.1.2'), join(native, 'lib/libx.so.1'))
+  expect(linkLibraries(native, folder.path)).toEqual({})
 })
 
 describe('access', () => {

@@ -2,9 +2,11 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { from as copyFrom } from 'pg-copy-streams'
+import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { Warehouse } from '../src/warehouse/connect.ts'
 import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
+import { copyRows } from '../src/warehouse/load/stage.ts'
 import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
 import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
@@ -64,6 +66,37 @@ describe('what ends a run', () => {
       { outcome: 'interrupted', error: 'the process ended without closing the run' },
       { outcome: 'complete', error: null },
     ])
+  })
+
+  test('SIGTERM closes the run as interrupted, exits 1, and the next run completes it', async () => {
+    await start()
+    const stopped = startProcess(['sync'], options())
+    await stopped.saw('window loaded')
+    stopped.child.kill('SIGTERM')
+    const result = await stopped.done
+    expect(result.code).toBe(1)
+    expect(result.stdout).toContain('interrupted')
+    expect((await runs()).map(({ outcome }) => outcome)).toEqual(['interrupted'])
+    await finish()
+  })
+
+  test('a connection killed in the middle of a COPY fails that load and nothing else', async () => {
+    await start()
+    await setup.database.rows('create table target (project_id text, words text)')
+    const rows = Array.from({ length: 50_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
+    for (const delay of [0, 20]) {
+      const load = inTransaction(setup.database.warehouse, async ({ client }) => {
+        const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
+        setTimeout(
+          () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
+          delay,
+        )
+        await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
+        await client.query('select pg_sleep(1)')
+      })
+      await expect(load).rejects.toMatchObject({ code: expect.stringMatching(/^(transient|database-away)$/) })
+    }
+    expect(await setup.database.rows('select count(*)::int as n from target')).toEqual([{ n: 0 }])
   })
 
   test('a run whose lease was taken over stops, and reports it', async () => {

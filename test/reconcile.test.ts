@@ -163,10 +163,70 @@ test('a control report that is truncated again after a correction is not believe
   expect(await isExact()).toBe(true)
 })
 
+test('control rows that are as wrong as before are detected by streams that add up to other totals', async () => {
+  await start({ config: { lookback_days: 3 } })
+  await setup.sync()
+  const day = '2026-02-20'
+  const { rows } = setup.database
+  await rows("update visibility_ops.coverage set state = 'unreconciled' where stream = 'brand_daily' and date = $1", [
+    day,
+  ])
+  const [{ brand_id: brand }] = (await rows(
+    'delete from visibility.brand_daily where date = $1 and brand_id = (select min(brand_id) from visibility.brand_daily) returning brand_id',
+    [day],
+  )) as [{ brand_id: string }]
+  const lie: Lie = (all, asked) => {
+    const isLacking = (row: Row) => row.date === day && (row.brand as { id: string }).id === brand
+    if (!isReport(asked) || isFine(asked)) return all
+    return asked.offset > 0 ? [] : all.filter((row) => !isLacking(row))
+  }
+  expect((await lying(lie, () => setup.sync())).outcome).toBe('partial')
+  await setup.sync()
+  expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
+})
+
+test('a day that the service changes while a run reads it is read again by the same run', async () => {
+  // One request after the other: the first finer report is answered with the old rows, the others with the new ones.
+  await start({ config: { source: { concurrency: 1 } } })
+  await setup.sync()
+  let reports = 0
+  const change: Lie = (rows, asked) => {
+    if (isFine(asked) && ++reports === 1) setup.service.world.rewriteDays(project(), ['2026-03-02'])
+    return rows
+  }
+  expect((await lying(change, setup.sync)).outcome).toBe('complete')
+  expect(await isExact()).toBe(true)
+})
+
 test('rows of a service that answered with nothing at first are read by the next run', async () => {
   await start()
   await lying(() => [], setup.sync)
   await setup.sync()
+  expect(await isExact()).toBe(true)
+})
+
+test('truncated answers in the run after a prompt was deleted delete no other row', async () => {
+  await start({ config: { lookback_days: 90 } })
+  expect((await setup.sync()).outcome).toBe('complete')
+  const [gone] = project().prompts
+  setup.service.world.deletePrompt(project(), gone!.id)
+  const truth = async () => {
+    const rows = await setup.database.rows<{ rows: number }>(
+      'select count(*)::int as rows from visibility.by_prompt where prompt_id <> $1',
+      [gone!.id],
+    )
+    return rows[0]!.rows
+  }
+  const before = await truth()
+  const report = await lying(
+    (rows, asked, answers) =>
+      isReport(asked) && answers % 4 === 0 ? rows.slice(0, Math.floor(rows.length * 0.8)) : rows,
+    () => setup.sync(),
+  )
+  expect(await truth()).toBe(before)
+  if (report.outcome === 'complete') expect(await isExact()).toBe(true)
+  await setup.sync()
+  await setup.sync({ command: 'backfill', range: RANGE })
   expect(await isExact()).toBe(true)
 })
 
@@ -384,6 +444,20 @@ describe('rows by tag overlap, so they do not add up, but', () => {
     expect(await countRows()).toEqual(before)
     expect((await setup.sync()).outcome).toBe('complete')
   })
+})
+
+test('days on which no prompt had a topic are read, once their chats show it', async () => {
+  await start({ config: { start_date: '2026-02-26' } })
+  const { world } = setup.service
+  const { prompts } = project()
+  prompts[0]!.topicId = null
+  const chatsOf = world.chatsOf.bind(world)
+  world.chatsOf = (of, day) =>
+    chatsOf(of, day).filter(({ prompt }) => day > '2026-02-27' || prompt.id === prompts[0]!.id)
+  const early = { command: 'backfill' as const, range: { from: '2026-02-26', to: '2026-02-27' } }
+  await setup.sync(early)
+  expect((await setup.sync(early)).outcome).toBe('complete')
+  expect((await setup.sync()).outcome).toBe('complete')
 })
 
 test('a report with filters is compared with totals under the same filters', async () => {

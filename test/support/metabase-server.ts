@@ -1,4 +1,4 @@
-import { createServer } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import * as z from 'zod'
 import { DEFAULT_REPORTS } from '../../src/core/config/schema.ts'
@@ -181,7 +181,7 @@ export async function startMetabase(): Promise<MetabaseServer> {
     }
   }
 
-  const server = createServer(async (request, response) => {
+  const respond = async (request: IncomingMessage, response: ServerResponse) => {
     const sent = await text(request)
     const body = sent === '' ? undefined : JSON.parse(sent)
     const { pathname, searchParams } = new URL(request.url!, 'http://metabase')
@@ -201,7 +201,8 @@ export async function startMetabase(): Promise<MetabaseServer> {
       state.problems.push(`${call}: ${(error as Error).message}`)
       return answer(400, { errors: (error as Error).message })
     }
-  })
+  }
+  const server = createServer((request, response) => void respond(request, response))
   state.url = (await listening(server)).origin
   return state
 }
