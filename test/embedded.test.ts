@@ -170,18 +170,6 @@ describe('the lock file of the server', () => {
     expect(existsSync(lock())).toBe(false)
   })
 
-  test.each([
-    ['empty, as a full disk leaves it', () => ''],
-    ['of a dead server whose number another process has now', () => `${process.pid}\n/elsewhere\n1\n1\n`],
-  ])('that is %s blocks no command', async (_name, text) => {
-    template.copyTo(data())
-    writeFileSync(lock(), text())
-    const server = await startEmbedded({ folder: data() })
-    expect(server.how).toMatch(/^started/)
-    await server.release()
-    expect(existsSync(lock())).toBe(false)
-  })
-
   test('in a copied folder is not taken for a running server of the copy', async () => {
     template.copyTo(data())
     const first = await startEmbedded({ folder: data() })
