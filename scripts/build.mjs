@@ -2,12 +2,14 @@
 // `npm ci`; an install without development tools keeps the dist/ it was shipped with. With --if-changed it builds only if a
 // file is newer than the last build.
 import { execFileSync } from 'node:child_process'
-import { cpSync, existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const compiler = `${root}node_modules/typescript/bin/tsc`
 const command = `${root}dist/command/main.cjs`
+// Replaces dist/ at the end, so that commands can start during a build, and two builds do not mix their files.
+const draft = `dist-new-${process.pid}`
 
 if (!existsSync(compiler)) {
   if (existsSync(command)) process.exit(0)
@@ -15,16 +17,17 @@ if (!existsSync(compiler)) {
   process.exit(1)
 }
 if (process.argv.includes('--if-changed') && isUpToDate()) process.exit(0)
-rmSync(`${root}dist`, { recursive: true, force: true })
-execFileSync(process.execPath, [compiler, '-p', `${root}tsconfig.build.json`], { stdio: 'inherit' })
-cpSync(`${root}src/web/assets`, `${root}dist/web/assets`, { recursive: true })
+process.on('exit', () => rmSync(root + draft, { recursive: true, force: true }))
+const flags = ['-p', `${root}tsconfig.build.json`, '--outDir', root + draft]
+execFileSync(process.execPath, [compiler, ...flags], { stdio: 'inherit' })
+cpSync(`${root}src/web/assets`, `${root}${draft}/web/assets`, { recursive: true })
 
 // One file: opening 485 took half of the time of a command that finds nothing to do.
 const { build } = await import('esbuild')
 const { metafile } = await build({
   absWorkingDir: root,
   entryPoints: { main: 'src/main.ts' },
-  outdir: 'dist/command',
+  outdir: `${draft}/command`,
   bundle: true,
   format: 'cjs',
   outExtension: { '.js': '.cjs' },
@@ -42,7 +45,14 @@ const { metafile } = await build({
   external: ['pg-boss', 'pg-native'],
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
 })
-writeFileSync(`${root}dist/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))
+writeFileSync(`${root}${draft}/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))
+rmSync(`${root}dist`, { recursive: true, force: true })
+try {
+  renameSync(root + draft, `${root}dist`)
+} catch (error) {
+  // Another build was faster.
+  if (!['ENOTEMPTY', 'EEXIST'].includes(error.code)) throw error
+}
 
 /** True if nothing that the build reads has changed since the last one. The licences are written last. */
 function isUpToDate() {
