@@ -24,6 +24,11 @@ export function duration(seconds: number): string {
   return `${Math.round(seconds / 86_400)} days`
 }
 
+/** The seconds of a setting such as "90m", "26h" or "2d". */
+export function secondsOf(span: string): number {
+  return Number.parseInt(span, 10) * { m: 60, h: 3600, d: 86_400 }[span.at(-1) as 'm' | 'h' | 'd']
+}
+
 /** "a, b and 7 more": a list short enough for one line. */
 export function listSome(items: readonly string[], most = 5): string {
   if (items.length <= most) return items.join(', ')

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { parse, stringify } from 'yaml'
 import type { Config } from '../core/config/load.ts'
 import { packageFile, packageVersion } from '../core/package-files.ts'
+import { secondsOf } from '../core/text.ts'
 import type { BiView } from '../core/vocabulary.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
 
@@ -12,8 +13,7 @@ export type Values = Record<string, unknown>
 /** What templates know of the configuration. */
 export function valuesOf(config: Config, projects: readonly string[]): Values {
   const { host, port, max_staleness } = config.serve
-  const unit = { m: 60, h: 3600, d: 86_400 }[max_staleness.at(-1) as 'm' | 'h' | 'd']
-  const stale_seconds = Number.parseInt(max_staleness, 10) * unit
+  const stale_seconds = secondsOf(max_staleness)
   const stale_hours = Math.ceil(stale_seconds / 3600)
   return {
     version: packageVersion(),

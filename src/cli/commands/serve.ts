@@ -1,6 +1,7 @@
 import { hostname } from 'node:os'
 import { type Open, withServices } from '../../app/open-services.ts'
 import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { secondsOf } from '../../core/text.ts'
 import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { channelsOf } from '../../observe/channels.ts'
@@ -23,7 +24,6 @@ const GRACE_OF_RUN = 0.8
 const LAST_REPORTS_MS = 3000
 const WATCH_POOL = { name: 'visibility-sync watch', connections: 1, waiting: 16, patienceMs: 3000, limitMs: 3000 }
 const PAGE_POOL = { name: 'visibility-sync pages', connections: 2, waiting: 256, patienceMs: 5000, limitMs: 10_000 }
-const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is asked to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
@@ -47,7 +47,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   })
   const metrics = createMetrics(session.streams.all.map(({ name }) => name))
   const live = new Live(clock, metrics.observer)
-  const maxStalenessMs = durationMs(config.serve.max_staleness)
+  const maxStalenessMs = 1000 * secondsOf(config.serve.max_staleness)
   const parts = { session, open, watch, view, alerts, metrics, maxStalenessMs, ended: ended.signal }
   const afterRun = new AfterRun(parts)
   const readiness = new Readiness(parts)
@@ -151,8 +151,4 @@ async function isSyncDue(pool: SidePool, previous: Date | undefined): Promise<bo
   const heads = await pool.read((warehouse) => lastRunHeads(warehouse, 20))
   const last = heads.find(({ command, outcome }) => command === 'sync' && outcome !== 'interrupted')
   return last === undefined || (previous !== undefined && last.started_at < previous)
-}
-
-function durationMs(text: string): number {
-  return Number(text.slice(0, -1)) * UNITS[text.at(-1) as keyof typeof UNITS]
 }

@@ -1,6 +1,7 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, type Range } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
+import { secondsOf } from '../../core/text.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import { fillIn, readSql } from './views.ts'
@@ -27,7 +28,7 @@ export async function saveStreamSettings(
     config.lookback_days,
     interest.from,
     config.end_date ?? null,
-    config.serve.max_staleness.replace('m', ' minutes').replace('h', ' hours').replace('d', ' days'),
+    `${secondsOf(config.serve.max_staleness)} seconds`,
   ])
 }
 
