@@ -137,6 +137,8 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
     const filters = (query.filters ?? []) as Filter[]
     if (!isSources && filters.some(({ field }) => field === 'classification'))
       throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')
+    if (isSources && filters.some(({ field }) => field === 'brand_id'))
+      throw new Refusal(400, 'filters: brand_id is a field of reports of brands')
     const { max_values, refuse_filters, ignore_filters, report_cap, silent_cap } = mood.faults()
     if (refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
     if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {

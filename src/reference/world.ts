@@ -296,7 +296,9 @@ function generateChat(seed: number, asked: Asked, epoch: number): GeneratedChat 
   const appearsAt = start + random() * DAY_MS
   const revisedAt = start + DAY_MS + random() * 2 * DAY_MS
   const revised = random() < 0.3
-  const chat = { id: makeId('ch', name), prompt, modelId, channelId: `channel-${modelId.split('-')[0]}`, date }
+  // An id is made from 32 bits, which some of 100,000 chats would share. So its end comes from another 32.
+  const id = `${makeId('ch', name).slice(0, -12)}${makeId('ch', name, 'end').slice(-12)}`
+  const chat = { id, prompt, modelId, channelId: `channel-${modelId.split('-')[0]}`, date }
   const first: Chat = { ...chat, mentions: mentionsOf(asked, `${name} ${epoch}`) }
   const second: Chat = revised ? { ...chat, mentions: mentionsOf(asked, `${name} ${epoch} again`) } : first
   return { first, second, appearsAt, revisedAt: revised ? revisedAt : appearsAt }
