@@ -67,6 +67,16 @@ describe('commands', () => {
     expect(await setup.database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
   })
 
+  test('plan makes windows of the lengths that a run would use', async () => {
+    const lengthsOf = async (source: object) => {
+      const config = { ...setup.fileConfig, source: { ...(setup.fileConfig.source as object), ...source } }
+      const { streams } = (await runCli(['plan', '--json'], { env: setup.env, config })).json()
+      return Object.fromEntries(streams.map((row: any) => [row.stream, row.windows.length]))
+    }
+    expect(await lengthsOf({})).toMatchObject({ brand_daily: 1, by_prompt: 5 })
+    expect(await lengthsOf({ max_window_days: 4 })).toMatchObject({ brand_daily: 8, by_prompt: 8 })
+  })
+
   test('status before the first sync says what to do, and check passes', async () => {
     expect((await cli('status')).stdout).toContain('Nothing was synced')
     const check = await cli('check')

@@ -44,7 +44,10 @@ test('every due day lies in exactly one window, and no window leaves the range',
       fc.integer({ min: 2, max: 10_000 }),
       (due, rows, limit) => {
         const coverage = rows.map((count, index) => covered(addDays('2019-01-01', index), count))
-        const windows = planWindows(due, new Density(coverage, '2028-04-01'), limit)
+        const windows = planWindows(due, new Density(coverage, '2028-04-01'), {
+          page_limit: limit,
+          max_window_days: 100_000,
+        })
         const days = windows.flatMap(daysIn)
         expect(days.sort()).toEqual([...due].sort())
         expect(windows.every(({ from, to }) => from <= to)).toBe(true)
@@ -97,7 +100,10 @@ test('a day that was read before it was over, or while it was young, is read onc
 test('windows grow until an answer is nearly full, and never beyond it where days are even', () => {
   const coverage = daysIn({ from: '2026-01-01', to: '2026-01-30' }).map((date) => covered(date, 123))
   const due = daysIn({ from: '2025-01-01', to: '2025-12-31' })
-  const windows = planWindows(due, new Density(coverage, '2026-02-01'), 10_000)
+  const windows = planWindows(due, new Density(coverage, '2026-02-01'), {
+    page_limit: 10_000,
+    max_window_days: 100_000,
+  })
   expect(Math.max(...windows.map(countDays)) * 123).toBeLessThan(10_000)
   expect(windows.length).toBe(Math.ceil(365 / Math.floor(9999 / (123 * 1.01))))
 })

@@ -9,7 +9,7 @@ import type { Stream } from '../streams/stream.ts'
 
 /* Compares a published OpenAPI description with what is sent to the service and read from it. */
 
-export interface SpecDrift {
+interface SpecDrift {
   /** What is used and not described any more. */
   gone: string[]
   /** What is described otherwise than it is read. */

@@ -23,7 +23,7 @@ export interface AuditResult {
   repair: RunReport | undefined
 }
 
-export interface AuditRequest {
+interface AuditRequest {
   projects: SyncedProject[]
   /** Only these days; without a range, everything that was read. */
   range?: Range | undefined

@@ -23,7 +23,7 @@ export interface CommandSettings<O extends object, A extends unknown[]> {
   projects?: 'needed' | 'useful'
 }
 
-export type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
+type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
 
 export const GROUPS: Record<string, string> = {
   quarantine: 'the rows that failed validation',

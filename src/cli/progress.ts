@@ -90,7 +90,7 @@ export function lineProgress(write: (line: string) => void, now: () => number = 
 }
 
 /** "██████░░░░  52 %  1,234 rows  8,000/s  3 s left  chats" */
-export function barText(state: ProgressState & { current: string }): string {
+function barText(state: ProgressState & { current: string }): string {
   const filled = Math.round(shareOf(state) * WIDTH)
   const bar = `${'█'.repeat(filled)}${'░'.repeat(WIDTH - filled)}`
   return [bar, ...progressText(state), state.current].join('  ')

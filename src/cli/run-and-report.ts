@@ -23,7 +23,7 @@ interface FollowedCommand {
   streams: readonly Stream[]
 }
 
-export interface ReportedCommand extends FollowedCommand {
+interface ReportedCommand extends FollowedCommand {
   /** Only these projects. */
   projects?: readonly string[] | undefined
   coversEverything: boolean
@@ -81,7 +81,7 @@ export class FollowedRun {
 }
 
 /** What a command that is reported is given, beside what it works with. */
-export interface Reporter {
+interface Reporter {
   observer: Observer
   /** After the result was printed, with the database still open. */
   ended(report: RunReport): Promise<void>

@@ -153,7 +153,7 @@ function linesForPeople(config: Config, isService: boolean, write: (line: string
 }
 
 /** Lines for people: time, message, then the fields that vary and say something. `shortOf` shortens ids of projects. */
-export function prettyLine(line: string, shortOf: (id: string) => string = (id) => id): string {
+function prettyLine(line: string, shortOf: (id: string) => string = (id) => id): string {
   const { time, level, msg, project, ...others } = JSON.parse(line) as Record<string, unknown>
   const fields = typeof project === 'string' ? { project: shortOf(project), ...others } : others
   const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''

@@ -76,7 +76,7 @@ function style(open: number, close: number): (text: string) => string {
 export const good = style(32, 39)
 export const bad = style(31, 39)
 export const warning = style(33, 39)
-export const strong = style(1, 22)
+const strong = style(1, 22)
 export const faint = style(2, 22)
 
 export function toTerminal(text: string, colour: boolean): string {
@@ -109,7 +109,7 @@ export interface TableColumn<Row> {
   drop?: 'if-zero' | number
 }
 
-export interface TableOptions<Row> {
+interface TableOptions<Row> {
   /** The columns of the terminal; without it the table is as wide as its contents. */
   width?: number
   footer?: Row

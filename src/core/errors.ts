@@ -147,7 +147,7 @@ export function cleanError<T>(error: T, redactor: Redactor, depth = 0): T {
   return error
 }
 
-export interface PlainError {
+interface PlainError {
   type: string
   message: string
   code?: string

@@ -6,7 +6,7 @@ import { printable } from './text.ts'
 
 export type Log = Logger
 
-export interface LogOptions {
+interface LogOptions {
   level: string
   /** Cleans every finished line; without one, only passwords in addresses are taken out. */
   redactor?: Redactor

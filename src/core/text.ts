@@ -74,7 +74,7 @@ function withoutFormula(text: string): string {
 }
 
 /** The number of letters to insert, delete, replace or swap with their neighbour to make one word of another. */
-export function editDistance(from: string, to: string): number {
+function editDistance(from: string, to: string): number {
   let [twoBefore, before]: [number[], number[]] = [[], Array.from({ length: to.length + 1 }, (_, index) => index)]
   for (let row = 1; row <= from.length; row++) {
     const current = [row]

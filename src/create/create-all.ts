@@ -20,7 +20,7 @@ export interface CreationPlan {
   topicsToCreate: string[]
 }
 
-export interface CreateRequest {
+interface CreateRequest {
   project: SyncedProject
   wishes: CreationRequest[]
   signal: AbortSignal

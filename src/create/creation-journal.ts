@@ -40,7 +40,7 @@ const MOST_REFUSALS = 8
 const LOCK_ATTEMPTS = 120
 const LOCK_AGAIN_MS = 1000
 
-export interface Made {
+interface Made {
   status: 'created' | 'existing' | 'failed'
   id: string | null
   message: string | null

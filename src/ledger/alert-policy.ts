@@ -13,7 +13,7 @@ export interface Decision {
   send: boolean
 }
 
-export interface Trouble extends Pick<AlertState, 'condition' | 'text'> {
+interface Trouble extends Pick<AlertState, 'condition' | 'text'> {
   members: readonly string[]
   /** Members that resolved while others did not. */
   over: readonly string[]

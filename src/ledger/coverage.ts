@@ -147,7 +147,7 @@ function knownBefore(rows: readonly KnownDay[], projectStream: ProjectStream, fe
   return { states, compared, hasRejects: rows.some(({ rejects }) => rejects) }
 }
 
-export interface CoverageEntry {
+interface CoverageEntry {
   projectStream: ProjectStream
   range: Range
   /** How many rows the table has on each day. */

@@ -5,7 +5,7 @@ import type { OpsTables } from '../warehouse/database.ts'
 import { inTransaction } from '../warehouse/transaction.ts'
 
 export type CreationKind = OpsTables['creations']['kind']
-export type CreationState = OpsTables['creations']['state']
+type CreationState = OpsTables['creations']['state']
 
 export type Creation = Pick<Selectable<OpsTables['creations']>, 'identity' | 'state' | 'id' | 'sent_at'>
 

@@ -48,7 +48,7 @@ export async function identifyRejects(
   return { byFingerprint, undismissed: open.reduce((sum, [, { occurrences }]) => sum + occurrences, 0) }
 }
 
-export interface RejectsOrigin {
+interface RejectsOrigin {
   /** The days of the answer; without them it was a list. */
   range?: Range
   runId: number

@@ -28,7 +28,7 @@ export interface RestatementReport {
   oldest_usual_age: number | null
 }
 
-export interface RestatementFilter {
+interface RestatementFilter {
   /** When it was seen: days, both included, in UTC. */
   from: Day
   to: Day

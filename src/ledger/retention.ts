@@ -91,7 +91,7 @@ export async function pruneLedger(
   return pruned
 }
 
-export interface TableSize {
+interface TableSize {
   name: string
   /** With its indexes and what is stored apart from it. */
   bytes: number

@@ -11,7 +11,7 @@ import type { Transaction } from '../warehouse/transaction.ts'
  * for again the next day: the service may have erred.
  */
 
-export type NotOffered = Selectable<OpsTables['not_offered']> & { was_read: boolean }
+type NotOffered = Selectable<OpsTables['not_offered']> & { was_read: boolean }
 
 /** What is known not to be offered, and need not be asked for now. */
 export async function readNotOffered(

@@ -72,7 +72,7 @@ export interface Status {
   totals: { streams: number; held: number; quarantine: number; drift: number }
 }
 
-export interface StatusOptions {
+interface StatusOptions {
   config: Config
   today: Day
   projects: string[]

@@ -9,7 +9,7 @@ import type { Warehouse } from '../warehouse/connect.ts'
 import type { LastRun, LedgerFigures } from './metrics.ts'
 import { orWarn, pushMetrics, writeTextfile } from './send.ts'
 
-export interface BatchMetricsOptions {
+interface BatchMetricsOptions {
   config: Config
   log: Log
   clock: Clock

@@ -10,7 +10,7 @@ import { eventOf, type LineageEvent, type LineageRun, type RunEndpoints } from '
 import type { RunEnd } from './metrics.ts'
 import { orWarn, type PingSignal, ping, sendLineage } from './send.ts'
 
-export interface RunTelemetryOptions {
+interface RunTelemetryOptions {
   config: Config
   log: Log
   clock: Clock

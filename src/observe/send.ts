@@ -45,7 +45,7 @@ export type PingSignal = 'start' | 'success' | 'fail'
 const LONGEST_REASON = 500
 
 /** As healthchecks services have it: …/start, the address itself, …/fail. Parameters of the address stay. */
-export function pingAddress(url: string, what: PingSignal): string {
+function pingAddress(url: string, what: PingSignal): string {
   return what === 'success' ? url : below(url, `/${what}`)
 }
 
@@ -61,7 +61,7 @@ export async function ping(url: string, what: PingSignal, signal: AbortSignal, r
 }
 
 /** Where metrics go: the address names its group itself, or it is that of the Pushgateway alone. */
-export function pushAddress(url: string): string {
+function pushAddress(url: string): string {
   return new URL(url).pathname.includes('/metrics/job') ? url : below(url, '/metrics/job/visibility_sync')
 }
 

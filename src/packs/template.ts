@@ -66,7 +66,7 @@ export function yamlFile(content: unknown): string {
 }
 
 /** A metric that is a sum divided by a sum. */
-export interface Ratio {
+interface Ratio {
   name: string
   label: string
   about: string

@@ -133,7 +133,7 @@ export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Pr
 const LOADING_VERSION = 4
 
 /** What decides which rows a window becomes. */
-export interface QueueIdentity {
+interface QueueIdentity {
   config: Config
   streams: StreamSet
   /** The address of the service, as the warehouse remembers it. */

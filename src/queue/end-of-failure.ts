@@ -1,7 +1,7 @@
 import { type FailureCode, failureRule } from '../core/failure-code.ts'
 
 /** What a worker does with a window that it could not load. */
-export interface FailureEnd {
+interface FailureEnd {
   /**
    * - `discard`: the run that asked for it is over.
    * - `release`: it goes back to the queue, for another worker.
@@ -19,7 +19,7 @@ export interface FailureEnd {
 const MOST_FAILURES = 3
 
 /** The attempt that failed. */
-export interface Attempt {
+interface Attempt {
   /** Earlier attempts that failed though the worker was well. */
   failures: number
   /** The answers to its requests. */

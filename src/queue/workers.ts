@@ -16,7 +16,7 @@ export type WorkerState = Omit<Selectable<OpsTables['workers']>, 'source' | 'pro
 
 export const HEARTBEAT_MS = 2000
 // Several heartbeats may be missed.
-export const SILENT_SECONDS = 9
+const SILENT_SECONDS = 9
 
 /** Who a worker is. */
 export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> & { id: string; source: string }

@@ -13,7 +13,7 @@ import { reportRequest } from '../source/requests.ts'
 import type { Chat, Project, World } from './world.ts'
 
 /** Besides those that every service has, the weeks and months that the live service knows. */
-export type ReportDimension = Dimension | 'week' | 'month'
+type ReportDimension = Dimension | 'week' | 'month'
 
 export interface ReportQuery {
   range: Range

@@ -15,7 +15,7 @@ export const changeSchema = z.discriminatedUnion('action', [
   z.strictObject({ action: z.literal('move_channel'), ...project, channel_id: z.string(), model_id: z.string() }),
   z.strictObject({ action: z.literal('drop_chat'), ...project, chat_id: z.string() }),
 ])
-export type Change = z.infer<typeof changeSchema>
+type Change = z.infer<typeof changeSchema>
 
 export function changeWorld(world: World, change: Change): void {
   const found = world.project(change.project_id)

@@ -28,7 +28,7 @@ export interface Call {
   key: string | undefined
 }
 
-export interface Routed {
+interface Routed {
   body: unknown
   created: boolean
 }

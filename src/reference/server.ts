@@ -13,7 +13,7 @@ import { COMPANY_KEY, type Project, type World } from './world.ts'
 
 /* The whole API over the synthetic world. What the API leaves open is listed in docs/reference/reference-service.md. */
 
-export interface ReferenceOptions {
+interface ReferenceOptions {
   world: World
   faults?: FaultSettings
   host?: string

@@ -4,7 +4,7 @@ import { ID_MAX, NAME_MAX, wrongLength } from '../streams/defined-stream.ts'
 import { datePosition, type Row, type Stream } from '../streams/stream.ts'
 import { DEPTH_MAX, isTooDeep } from './raw-text.ts'
 
-export type Checked = { row: Row; item: never } | { reason: string }
+type Checked = { row: Row; item: never } | { reason: string }
 
 export interface Asked {
   /** Rows of another day than was asked for are rejected. */

@@ -70,7 +70,7 @@ export function sift<R extends Rows>(
   return sifter.finish()
 }
 
-export interface SiftingSink<R extends Rows> extends ItemSink {
+interface SiftingSink<R extends Rows> extends ItemSink {
   /** How many items of the answer only repeated others. */
   repeats(): number
   /** What each day has so far. */

@@ -7,7 +7,7 @@ import type { DatabaseState } from '../warehouse/connect.ts'
 import { isTransient } from '../warehouse/retry.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
 
-export interface WatchOptions {
+interface WatchOptions {
   /** Has a connection of its own: neither runs nor readers can make the database look as if it were away. */
   pool: SidePool
   clock: Clock

@@ -4,7 +4,7 @@ import type { Log } from '../core/logger.ts'
 import { sleep } from '../core/waiting.ts'
 import type { Cron } from './cron.ts'
 
-export interface Duty {
+interface Duty {
   name: string
   cron: Cron
   work: () => Promise<void>

@@ -85,7 +85,7 @@ export function requestPermit(state: BudgetState, now: number, owner: string, pe
   return 0
 }
 
-export interface BudgetAnswer {
+interface BudgetAnswer {
   owner: string
   sentAt: number
   receivedAt: number

@@ -33,7 +33,7 @@ export interface BudgetStore {
   change<T>(work: Work<T>): Promise<T>
 }
 
-export interface BudgetOptions {
+interface BudgetOptions {
   /** By whom requests are under way: a name that no other process has. */
   owner?: string
   wait?: (ms: number, signal?: AbortSignal) => Promise<void>

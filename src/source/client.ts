@@ -61,7 +61,7 @@ export interface Caller {
 }
 
 /** An operation by its path. Its request has the fields of a report's, as far as they make sense. */
-export interface Operation {
+interface Operation {
   method: 'GET' | 'POST'
   path: string
 }

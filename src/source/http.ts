@@ -74,7 +74,7 @@ export interface HttpAnswer<T = unknown> extends Answer {
   body: T
 }
 
-export interface HttpClient {
+interface HttpClient {
   send<T>(request: HttpRequest<T>, account: Account, context?: CallContext): Promise<HttpAnswer<T>>
   resetOutages(accounts: readonly Account[]): void
   close(): void

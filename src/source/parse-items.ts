@@ -34,7 +34,7 @@ export interface Bounds {
   batchBytes?: number
 }
 
-export interface ParsedAnswer {
+interface ParsedAnswer {
   /** The answer without its items and unknown fields. */
   body: unknown
   count: number

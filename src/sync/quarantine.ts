@@ -27,7 +27,7 @@ import type { Services } from './run/run.ts'
 type Stored = Pick<Services, 'warehouse' | 'config'>
 const REDACTED_ROW = 'a secret was taken out of this row when it was kept; only a new answer can bring it'
 
-export interface RetryResult {
+interface RetryResult {
   tried: number
   loaded: number
   still_bad: { quarantine_id: number; reason: string }[]

@@ -3,7 +3,7 @@ import { clip } from '../core/text.ts'
 import { monotonic, sleep } from '../core/waiting.ts'
 
 /** The database cannot be reached, or the connection to it was lost. */
-export class DatabaseAwayError extends TransientError {
+class DatabaseAwayError extends TransientError {
   override readonly code = 'database-away'
 }
 
@@ -60,7 +60,7 @@ export function awayError(what: string, cause: unknown): DatabaseAwayError {
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 3000
 
-export interface Patience {
+interface Patience {
   /** How long a database that is away is waited for. */
   patienceMs: number
   /** Called before each wait. */

@@ -62,7 +62,7 @@ const BEGIN = [
   'set local tcp_keepalives_count = 3',
 ]
 
-export interface TransactionOptions {
+interface TransactionOptions {
   /** How long a statement may take; `none` for work that moves or builds whole tables. */
   deadlineMs?: number | 'none'
   lockTimeoutMs?: number
@@ -137,7 +137,7 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   }
 }
 
-export interface AbandonedOptions {
+interface AbandonedOptions {
   /** How long a statement has been running. A living process waits no longer for most of them. */
   olderThanMs?: number
   /** How long to wait before looking again: rows that move are somebody's. */
@@ -156,7 +156,7 @@ interface Session {
  * One that receives rows is seen to move, down to 256 kB in 15 seconds. One that sends rows is not, so it has to be older
  * than any living process would wait.
  */
-export async function endAbandonedSessions(
+async function endAbandonedSessions(
   client: ClientBase,
   { olderThanMs = 30_000, lookAgainMs = 15_000, signal }: AbandonedOptions = {},
 ): Promise<number> {

@@ -16,7 +16,7 @@ import type { View } from './view.ts'
 
 /* What people who signed in can do on the pages. Each does what the command of the same name does, by the same code. */
 
-export interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'backfill'> {
+interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'backfill'> {
   sessions: Sessions
   /** Lets only forms of a session pass. */
   preHandler: Guards['form']

@@ -28,7 +28,7 @@ import {
 } from './status-data.ts'
 import type { LedgerState, View } from './view.ts'
 
-export interface PageRoutesOptions extends ServerOptions {
+interface PageRoutesOptions extends ServerOptions {
   /** Undefined if nobody can sign in, null if this one did not. */
   sessionOf: (request: FastifyRequest) => Session | null | undefined
 }

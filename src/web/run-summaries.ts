@@ -19,7 +19,7 @@ export async function readLastRuns(warehouse: Warehouse, limit: number, cache: C
 }
 
 /** Shortens a long summary: entries with failures keep their project as far as there is room, others are summed by stream. */
-export function condense(summary: unknown): unknown {
+function condense(summary: unknown): unknown {
   if (!Array.isArray(summary) || summary.length <= MOST_ENTRIES) return summary
   if (!isReports(summary)) return summary.filter((entry) => entry?.differing?.length > 0).slice(0, MOST_ENTRIES)
   const troubled = summary

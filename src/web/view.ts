@@ -15,7 +15,7 @@ import type { SidePool } from '../warehouse/side-pool.ts'
 import { Cache } from './cache.ts'
 import { readLastRuns } from './run-summaries.ts'
 
-export interface ViewOptions {
+interface ViewOptions {
   services: Services
   projects: SyncedProject[]
   pool: SidePool

@@ -64,7 +64,7 @@ const SSL_MODES = ['require', 'verify-ca', 'verify-full']
  * The parts of a connection string for Metabase. Without an sslmode, Metabase tries SSL by itself and keeps what worked;
  * `ssl: false` would end that. Without options, plans are not compiled: that takes longer than to run them.
  */
-export function connectionDetails(url: string, schema: string): Record<string, unknown> & { user: string } {
+function connectionDetails(url: string, schema: string): Record<string, unknown> & { user: string } {
   if (!URL.canParse(url)) {
     throw new UsageError(
       'METABASE_DATABASE_URL: not a valid address; it looks like postgres://user:password@host:5432/name',

@@ -1,14 +1,14 @@
 import { parseOptionalRange } from '../../app/backfill-request.ts'
 import { chooseProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
-import { type Day, dayOf, daysIn, type Range, showRange } from '../../core/day.ts'
+import { type Day, dayOf, type Range, showRange } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
-import type { ProjectStream } from '../../core/vocabulary.ts'
-import { hasLedger, readCoverage } from '../../ledger/coverage.ts'
+import { hasLedger } from '../../ledger/coverage.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
-import type { Stream } from '../../streams/stream.ts'
-import { Density } from '../../sync/plan/density.ts'
-import { dueDays, NO_COVERAGE, readableRange, readCoverageSummaries } from '../../sync/plan/due-days.ts'
+import type { DayStream, Stream } from '../../streams/stream.ts'
+import { Density, firstDaysOf } from '../../sync/plan/density.ts'
+import { NO_COVERAGE } from '../../sync/plan/due-days.ts'
+import { makePlanner } from '../../sync/plan/planner.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
 import { CONTENTS, dueChats, usedRequests } from '../../sync/run/read-chat-contents.ts'
 import type { SyncedProject } from '../../sync/run/run.ts'
@@ -60,12 +60,12 @@ export async function makePlan(session: Session, options: Selection): Promise<{ 
     const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock())
     const rows: PlanRow[] = []
     for (const id of ids) {
-      for (const { name: stream, isExtra, perChat, by } of streams) {
-        if (isExtra && left.some((row) => row.project_id === id && row.stream === stream)) continue
-        const base = { project_id: id, stream }
-        if (by === 'day') rows.push({ ...base, ...(await planDays({ projectId: id, stream })) })
+      for (const stream of streams) {
+        const base = { project_id: id, stream: stream.name }
+        if (stream.isExtra && left.some((row) => row.project_id === id && row.stream === stream.name)) continue
+        if (stream.by === 'day') rows.push({ ...base, ...(await planDays(id, stream)) })
         else if (range !== undefined) continue
-        else if (perChat) rows.push({ ...base, ...(await plannedContents(warehouse, config, id, today)) })
+        else if (stream.perChat) rows.push({ ...base, ...(await plannedContents(warehouse, config, id, today)) })
         else rows.push({ ...base, due_days: 0, requests: 1, guessed: false, windows: [WHOLE_LIST] })
       }
     }
@@ -80,34 +80,23 @@ export async function makePlan(session: Session, options: Selection): Promise<{ 
 async function dayPlanner(
   { config, clock }: Session,
   warehouse: Warehouse | undefined,
-  { range, projects, streams }: { range: Range | undefined; projects: SyncedProject[]; streams: Stream[] },
-): Promise<(projectStream: ProjectStream) => Promise<Planned>> {
+  request: { range: Range | undefined; projects: SyncedProject[]; streams: Stream[] },
+): Promise<(projectId: string, stream: DayStream) => Promise<Planned>> {
   const today = dayOf(clock())
-  const interest = daysOfInterest(config, today)
-  const settings = { today, lookbackDays: config.lookback_days }
-  const due = dueDays({ interest, ...settings })
-  const dated = streams.filter(({ by }) => by === 'day')
-  const projectStreams = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
-  const summaryOf =
-    warehouse === undefined || range !== undefined
-      ? () => NO_COVERAGE
-      : await readCoverageSummaries(warehouse, projectStreams, { from: interest.from, ...settings })
-  // The same for each stream that was never read.
-  let unknown: Planned | undefined
-  return async (projectStream) => {
-    const known = summaryOf(projectStream)
-    const coverage =
-      range === undefined || warehouse === undefined
-        ? known.coverage
-        : await readCoverage(warehouse, projectStream, range)
-    const nothing = coverage.length === 0 && known.completeMonths.size === 0
-    if (nothing && unknown !== undefined) return unknown
-    const days = range === undefined ? due(known) : daysIn(readableRange(range, today))
-    const density = new Density(coverage, today)
-    const windows = planWindows(days, density, config.source.page_limit).map(showRange)
-    const guessed = !density.isKnown && days.length > 0
-    const planned = { due_days: days.length, requests: windows.length, guessed, windows }
-    if (nothing) unknown = planned
+  const planner = await makePlanner({ config, warehouse, today }, request)
+  // Streams without coverage have the same windows, and there may be thousands of them.
+  const unread = new Map<number, Planned>()
+  return async (projectId, stream) => {
+    const { coverage, due } = await planner(projectId, stream.name)
+    const firstDays = firstDaysOf(stream)
+    const isUnread = coverage === NO_COVERAGE.coverage
+    const known = isUnread ? unread.get(firstDays) : undefined
+    if (known !== undefined) return known
+    const density = new Density(coverage, today, firstDays)
+    const windows = planWindows(due, density, config.source).map(showRange)
+    const guessed = !density.isKnown && due.length > 0
+    const planned = { due_days: due.length, requests: windows.length, guessed, windows }
+    if (isUnread) unread.set(firstDays, planned)
     return planned
   }
 }

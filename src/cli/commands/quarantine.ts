@@ -19,7 +19,7 @@ import { migrate } from '../../warehouse/schema/migrate.ts'
 import type { Part, Selection, Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
-export interface QuarantineOptions extends Selection {
+interface QuarantineOptions extends Selection {
   reason?: string
   all?: boolean
   each?: boolean

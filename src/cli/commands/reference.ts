@@ -8,7 +8,7 @@ import { startReference } from '../../reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../../reference/world.ts'
 import type { Session } from '../session.ts'
 
-export interface ReferenceOptions {
+interface ReferenceOptions {
   host: string
   port: number
   seed: number

@@ -64,7 +64,7 @@ async function summaryOf({ width, command, log }: Session, open: Open, report: R
   return renderRun(report, { warehouse: open.database, names, width, held: held.ranges.filter(isOwn), command })
 }
 
-export interface BackfillOptions extends Selection {
+interface BackfillOptions extends Selection {
   from: string
   to: string
   missing?: boolean

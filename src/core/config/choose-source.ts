@@ -4,7 +4,7 @@ import type { FileConfig } from './schema.ts'
 /** The value of `VISIBILITY_API_URL` that asks for the reference service by name. */
 export const REFERENCE = 'reference'
 
-export type ChosenSource = { kind: 'reference' } | { kind: 'service'; baseUrl: string }
+type ChosenSource = { kind: 'reference' } | { kind: 'service'; baseUrl: string }
 
 type Settings = Pick<FileConfig, 'source' | 'warehouse' | 'projects'>
 

@@ -39,7 +39,7 @@ export interface Config extends FileConfig {
   redactor: Redactor
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   file?: string | undefined
   env?: NodeJS.ProcessEnv | undefined
   /** Gets every secret as soon as it is read, so that it can clean the errors of a configuration that is not valid. */

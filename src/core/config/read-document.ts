@@ -5,7 +5,7 @@ import type { Redactor } from '../redactor.ts'
 import { secretsIn } from './secrets.ts'
 import { interpolate } from './variables.ts'
 
-export interface ReadDocument {
+interface ReadDocument {
   written: Record<string, unknown>
   /** With variables filled in. */
   values: Record<string, unknown>

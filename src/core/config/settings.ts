@@ -5,7 +5,7 @@ import { configSchema } from './schema.ts'
 /* The settings by their names, as the schema has them: for hints at what was meant, and for what must mention every one. */
 
 /** A setting that holds a value: "source.page_limit", "projects[].id", "labels.brands.*.own". */
-export interface Setting {
+interface Setting {
   path: string
   schema: z.core.$ZodType
 }

@@ -6,7 +6,7 @@ import type { Card, Table } from './api.ts'
 
 /* Questions, models and metrics as Metabase stores them: all are cards. */
 
-export interface MetabaseTemplate {
+interface MetabaseTemplate {
   database: string
   collection: string
   dashboard: string
@@ -44,7 +44,7 @@ export interface WantedCard {
   make(table: Table): { card: Card; filters?: string[] } | undefined
 }
 
-export type Question = ReturnType<typeof readQuestions>[number]
+type Question = ReturnType<typeof readQuestions>[number]
 
 const BY_PERCENT = { number_style: 'percent', decimals: 1 }
 

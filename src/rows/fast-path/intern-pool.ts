@@ -51,7 +51,7 @@ export function isAt(view: DataView, at: number, { bytes, length, words, tail }:
   return view.getInt32(at + length - 4, true) === tail
 }
 
-export interface Text {
+interface Text {
   /** The bytes of the answer, with the quotes. */
   quoted: Piece
   value: string

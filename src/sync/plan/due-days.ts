@@ -5,7 +5,7 @@ import type { CoveredDay } from '../../ledger/coverage.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import type { CoverageState } from '../../warehouse/database.ts'
 
-export interface DueOptions {
+interface DueOptions {
   /** The configured days, from `start_date` to `end_date` or today. */
   interest: Range
   today: Day
@@ -60,7 +60,7 @@ export const NO_COVERAGE: CoverageSummary = { completeMonths: new Set(), coverag
 // From these days the rows to come are predicted.
 const RECENT_DAYS = 31
 
-export interface SummaryOptions {
+interface SummaryOptions {
   /** Days before are not due. */
   from: Day
   today: Day

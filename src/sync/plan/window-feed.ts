@@ -1,3 +1,4 @@
+import type { Config } from '../../core/config/load.ts'
 import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange } from '../../core/day.ts'
 import { type Density, FIRST_DAYS } from './density.ts'
 
@@ -49,6 +50,11 @@ export class WindowFeed {
     return range
   }
 
+  /** Days wait in the order in which they are handed out: newest first. */
+  private addDue(days: readonly Day[]): void {
+    this.due = [...this.due, ...days].sort().reverse()
+  }
+
   /** A window was answered or failed. If it was not loaded, its days are read again, or cannot be read. */
   private takeBack(range: Range, isLoaded = false): void {
     this.inFlight.delete(showRange(range))
@@ -68,7 +74,7 @@ export class WindowFeed {
     if (this.learningDays !== undefined) {
       // Both halves may be full again; after the first answer that is not, the length of the others is known.
       this.learningDays = Math.max(1, Math.floor(countDays(range) / 2))
-      this.due = [...this.due, ...daysIn(range)].sort().reverse()
+      this.addDue(daysIn(range))
       return
     }
     this.density.learnFull(countDays(range), this.pageLimit())
@@ -81,7 +87,7 @@ export class WindowFeed {
     this.takeBack(range)
     this.cautious = true
     this.maxDays = Math.max(1, Math.floor(countDays(range) / 2))
-    this.due = [...this.due, ...daysIn(range)].sort().reverse()
+    this.addDue(daysIn(range))
   }
 
   /** A window failed. If even a single day is refused, so are the others. */
@@ -109,16 +115,16 @@ export class WindowFeed {
     this.maxDays = Math.max(1, Math.floor(Math.min(this.maxDays, countDays(range)) / 2))
     const alone = new Set(days)
     const others = daysIn(range).filter((day) => !alone.has(day))
-    this.due = [...this.due, ...others].sort().reverse()
+    this.addDue(others)
     for (const day of days) this.waiting.push({ from: day, to: day })
   }
 
   /** Other days are due than was known at first. Days that were handed out are not handed out again. */
   replan(days: readonly Day[]): void {
     const isDue = new Set(days)
-    const left = this.due.filter((day) => isDue.has(day))
     const added = days.filter((day) => !this.planned.has(day))
-    this.due = [...left, ...added].sort().reverse()
+    this.due = this.due.filter((day) => isDue.has(day))
+    this.addDue(added)
     for (const day of added) this.planned.add(day)
   }
 
@@ -180,8 +186,12 @@ function adjacent(days: readonly Day[], most = Number.MAX_SAFE_INTEGER): Day[] {
 }
 
 /** The windows that would be read now, by what is known now. */
-export function planWindows(due: readonly Day[], density: Density, pageLimit: number): Range[] {
-  const feed = new WindowFeed(due, density, () => pageLimit)
+export function planWindows(
+  due: readonly Day[],
+  density: Density,
+  { page_limit, max_window_days }: Pick<Config['source'], 'page_limit' | 'max_window_days'>,
+): Range[] {
+  const feed = new WindowFeed(due, density, () => page_limit, max_window_days)
   const windows: Range[] = []
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     windows.push(window)

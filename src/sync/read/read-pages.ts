@@ -18,7 +18,7 @@ export interface Reader {
 /** Asks for one page of something whose other parameters are fixed. */
 export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page>
 
-export type KeyOfRaw = (raw: unknown) => string
+type KeyOfRaw = (raw: unknown) => string
 
 const PASSES = 3
 const LONGEST_KEY = 255

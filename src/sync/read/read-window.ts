@@ -10,14 +10,14 @@ import { answerNotes, hasNoRowAfter, type Reader, type ReadPage, readPage } from
 import { readLargeDay } from './split-day.ts'
 
 /** What is asked for: one window of one stream. */
-export interface WindowRequest {
+interface WindowRequest {
   caller: Caller
   stream: DayStream
   range: Range
   known: KnownWindow
 }
 
-export interface KnownWindow {
+interface KnownWindow {
   /** How many rows each day of the window had that was read before. */
   rowsByDay: ReadonlyMap<Day, number>
   /** Days from this one on may still be written by the service. */
@@ -39,7 +39,7 @@ export const UNKNOWN_WINDOW: KnownWindow = {
   valuesOf: async () => [],
 }
 
-export type WindowAnswer<R extends Rows> =
+type WindowAnswer<R extends Rows> =
   /** `pageRows` is undefined if the day was read in parts. */
   | { kind: 'rows'; sifted: Sifted<R>; pageRows: number | undefined }
   /** The window has more rows than a page: read its halves instead. */

@@ -8,7 +8,7 @@ import type { PageLimit } from '../plan/density.ts'
 import { countDifferent, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
 
 /** A day with more rows than a page. */
-export interface LargeDay {
+interface LargeDay {
   stream: DayStream
   range: Range
   limit: PageLimit

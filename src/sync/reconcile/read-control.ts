@@ -33,7 +33,7 @@ export type ControlReader = Pick<
   'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'lookbackFrom'
 >
 
-export interface ControlRequest {
+interface ControlRequest {
   project: SyncedProject
   filters: ControlKey['filters']
   range: Range

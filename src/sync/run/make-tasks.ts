@@ -1,13 +1,11 @@
-import { daysOfInterest } from '../../core/config/load.ts'
-import { type Day, dayOf, daysIn } from '../../core/day.ts'
+import { type Day, dayOf } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { streamKey } from '../../core/vocabulary.ts'
-import { type CoveredDay, readCoverage } from '../../ledger/coverage.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
-import { dueDays, readableRange, readCoverageSummaries } from '../plan/due-days.ts'
+import { makePlanner, type Planner } from '../plan/planner.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { NULLABLE, recheckNotAdditive } from '../reconcile/prove-not-additive.ts'
 import { checkHistory, readDueControls } from '../reconcile/read-control.ts'
@@ -32,18 +30,20 @@ export async function makeTasks(
   const { projects, streams } = request
   const byProject = new Map<string, Task[]>()
   const hasOwnDays = request.range !== undefined || request.only !== undefined
-  const replan = (project: SyncedProject) => plannerOf(run, { ...request, projects: [project] })
+  const today = dayOf(run.clock())
+  const planFor = (of: readonly SyncedProject[]) =>
+    run.retry(() => makePlanner({ ...run, today }, { ...request, projects: of }))
   const parts = { tasks: [] as Task[], ...known }
-  const gate = new ControlPhase(run, { byProject, ...parts }, hasOwnDays ? undefined : replan)
+  const gate = new ControlPhase(run, { byProject, ...parts }, hasOwnDays ? undefined : (project) => planFor([project]))
   const shared: SharedByTasks = { ...parts, gate }
-  const planned = await plannerOf(run, request)
+  const planned = await planFor(projects)
   // What was found not to be offered within the last days is not asked for, unless only extra streams were named.
   const ids = projects.map(({ id }) => id)
   const onlyExtras = streams.every(({ isExtra }) => isExtra)
   const left = onlyExtras ? [] : await run.retry(() => readNotOffered(run.warehouse, ids, run.clock()))
   const feedOf = async (projectId: string, stream: DayStream) => {
-    const { coverage, due } = await planned(projectId, stream.name)
-    const density = new Density(coverage, dayOf(run.clock()), firstDaysOf(stream))
+    const { coverage, due } = await run.retry(() => planned(projectId, stream.name))
+    const density = new Density(coverage, today, firstDaysOf(stream))
     return new WindowFeed(due, density, () => run.limit.current, run.config.source.max_window_days)
   }
   const notOffered = new Set(left.map(({ project_id, stream }) => streamKey(project_id, stream)))
@@ -66,30 +66,6 @@ export async function makeTasks(
   return shared
 }
 
-/** What is known of a stream of a project, and which of its days are to be read. */
-type Planner = (projectId: string, stream: string) => Promise<{ coverage: CoveredDay[]; due: Day[] }>
-
-async function plannerOf(run: Run, { projects, streams, range, missingOnly, only }: RunRequest): Promise<Planner> {
-  const { config, warehouse } = run
-  const today = dayOf(run.clock())
-  if (range !== undefined)
-    return async (projectId, stream) => {
-      const coverage = await run.retry(() => readCoverage(warehouse, { projectId, stream }, range))
-      const sound = new Set(coverage.flatMap(({ date, state }) => (state === 'read' ? [date] : [])))
-      return { coverage, due: daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day)) }
-    }
-  const interest = daysOfInterest(config, today)
-  const settings = { today, lookbackDays: config.lookback_days }
-  const dated = streams.filter(({ by }) => by === 'day')
-  const pairs = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
-  const summaryOf = await run.retry(() => readCoverageSummaries(warehouse, pairs, { from: interest.from, ...settings }))
-  const dueOf = dueDays({ interest, ...settings })
-  return async (projectId, stream) => {
-    const known = summaryOf({ projectId, stream })
-    return { coverage: known.coverage, due: only?.(projectId, stream) ?? dueOf(known) }
-  }
-}
-
 /** Lists show what values dimensions have. The report by date alone gives the control totals. */
 function isReadFirst({ stream }: Task): boolean {
   return stream.by === 'list' || isControl(stream)
@@ -101,7 +77,7 @@ function isReadAfterChats({ stream }: Task): boolean {
 }
 
 /** Reads the control totals of each project, after its first streams and before those that are compared with the totals. */
-export class ControlPhase implements Gate {
+class ControlPhase implements Gate {
   private readonly reading = new Map<string, Promise<void>>()
   private readonly open = new Set<string>()
 

@@ -211,7 +211,7 @@ function fail(report: StreamReport, range: string, error: unknown): void {
 
 export const CONTENTS = 'chat_contents'
 /** The status of a chat whose content is in quarantine. */
-export const QUARANTINED = 200
+const QUARANTINED = 200
 
 /**
  * Chats of the days of interest that are asked for and were not read yet, the newest first, and how many there are in all. A share is taken by a hash of the id: the same chats
@@ -235,7 +235,7 @@ export async function dueChats(
 }
 
 /** A chat whose content was read, to find out whether contents are still offered. */
-export async function readChat({ pool, schema }: Warehouse, projectId: string): Promise<string | undefined> {
+async function readChat({ pool, schema }: Warehouse, projectId: string): Promise<string | undefined> {
   const { rows } = await pool.query<{ chat_id: string }>(
     `select chat_id from ${quote(schema, CONTENTS)} where project_id = $1 order by first_seen_at desc limit 1`,
     [projectId],
@@ -256,7 +256,7 @@ export async function usedRequests({ ops }: Warehouse, projectId: string, day: D
  * Takes requests from the day's budget: as many as wanted, or as there are. They are counted before they are sent, so that
  * neither a crash nor another run makes it more than the budget.
  */
-export async function takeRequests(
+async function takeRequests(
   { pool, opsSchema }: Warehouse,
   { projectId, day }: { projectId: string; day: Day },
   { wanted, budget }: { wanted: number; budget: number },
@@ -277,7 +277,7 @@ export async function takeRequests(
 }
 
 /** Chats that are not asked for again. */
-export async function saveUnread(
+async function saveUnread(
   { ops }: Transaction,
   projectId: string,
   chats: readonly { id: string; status: number }[],

@@ -36,7 +36,7 @@ import type { ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 const ROUNDS = 3
 
 /** A window to be read: of which project and stream, and which days. */
-export interface Window {
+interface Window {
   project: SyncedProject
   stream: DayStream
   range: Range

@@ -71,7 +71,7 @@ export interface WorkItem {
 }
 
 /** Undefined if there is nothing to do, or nothing before another result is known. */
-export function nextItem(task: Task): WorkItem | undefined {
+function nextItem(task: Task): WorkItem | undefined {
   if (task.run.signal.aborted || task.shared.failures.projects.has(task.project.id)) return undefined
   if (!task.shared.gate.mayBegin(task)) return undefined
   const { remaining } = task

@@ -9,7 +9,7 @@ import { dependencyFile } from '../../core/package-files.ts'
 /* The programs of Postgres, the user that runs them, and the data folder that they make. */
 
 /** How to run the programs of Postgres: it refuses root, and initdb refuses a user id without a name. */
-export interface Programs {
+interface Programs {
   /** For the log. */
   how: string
   /** Starts a program in a session of its own, so that signals of the terminal do not reach it. */

@@ -280,7 +280,7 @@ async function launch(folder: string, options: readonly string[]): Promise<strin
 }
 
 /** Why a server ended: its own fatal error, or the last lines of the log. Servers of other commands write to the log, too. */
-export function reasonIn(log: string, pid: number): string {
+function reasonIn(log: string, pid: number): string {
   const own = log.split('\n').filter((line) => line.includes(`[${pid}]`))
   const fatal = own.findIndex((line) => line.includes('FATAL'))
   return fatal < 0 ? log.trim().slice(-1200) : own.slice(fatal).join('\n').slice(0, 1200)

@@ -5,7 +5,7 @@ import { type RowHashes, rowHashSql } from './row-digest.ts'
 import type { WindowLoad } from './window-effect.ts'
 
 /** What an answer and the table do not have in common. */
-export interface DifferingRows {
+interface DifferingRows {
   /** Rows of the answer that the table does not have in the same way. */
   rows: PackedRows
   /** A condition on rows of the table (t) that the answer does not have in the same way. */

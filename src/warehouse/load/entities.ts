@@ -9,7 +9,7 @@ import { literal, type Statement, type Transaction } from '../transaction.ts'
 export type EntityMemory = Map<string, string | null>
 
 /** The rows of one window mention these, or fewer. */
-export interface EntitySave {
+interface EntitySave {
   projectId: string
   entities: Entities
   labels: Config['labels']

@@ -14,7 +14,7 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' 
   regrouped: Dimension[]
 }
 
-export interface ListLoad {
+interface ListLoad {
   projectId: string
   stream: ListStream
   rows: PackedRows

@@ -4,7 +4,7 @@ import type { Warehouse } from '../connect.ts'
 import { inTransaction, type Transaction } from '../transaction.ts'
 import { setRestriction } from './restrict-reader.ts'
 
-export interface ReaderRequest {
+interface ReaderRequest {
   role: string
   /** The projects that it sees; undefined for all of them. */
   projects?: readonly string[] | undefined

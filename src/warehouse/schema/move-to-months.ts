@@ -15,7 +15,7 @@ import { createStreamTable, isNewestFirst, readRelations } from './stream-tables
  * whole at every moment, may be read and synced meanwhile, and an interrupted move continues where it stopped.
  */
 
-export interface MoveStep {
+interface MoveStep {
   table: string
   month: Month
   rows: number

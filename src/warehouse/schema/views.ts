@@ -132,7 +132,7 @@ export function reportBy(
 }
 
 /** What a configuration does not say: which reports were read before, and which lists the service gave. */
-export interface Facts {
+interface Facts {
   earlier: readonly ReportConfig[]
   lists: readonly string[]
 }

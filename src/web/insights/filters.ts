@@ -12,7 +12,7 @@ export const PERIODS = {
   '90d': { days: 90, name: '90 days' },
   '1y': { days: 365, name: 'A year' },
 } as const
-export type Period = keyof typeof PERIODS
+type Period = keyof typeof PERIODS
 export type Grain = 'week' | 'day'
 
 /** The range that the numbers are compared with. */
@@ -21,12 +21,12 @@ export const COMPARISONS = {
   year: 'the same weekdays a year ago',
   none: 'nothing',
 } as const
-export type Comparison = keyof typeof COMPARISONS
+type Comparison = keyof typeof COMPARISONS
 // A multiple of 7, so that weeks are compared with weeks.
 const YEAR_DAYS = 364
 
 /** The pages: all of a project, and the reasons behind one of its numbers. */
-export const PAGES = {
+const PAGES = {
   '/insights': [],
   '/insights/topic': ['topic', 'model', 'channel'],
   '/insights/model': ['model'],
@@ -81,7 +81,7 @@ const DEFAULT_PERIODS: readonly Period[] = ['90d', '4w']
 const FEWEST_DAYS_BY_WEEK = 21
 const MOST_PAGES = 100_000
 
-export interface Known {
+interface Known {
   projects: readonly { id: string }[]
   interest: Range
   today: Day

@@ -35,7 +35,7 @@ const SHOWN: Partial<Record<Section, number>> = {
 // Without an own brand there is nothing that these could be about.
 const OF_OWN: ReadonlySet<Section> = new Set<Section>(['summary', 'by-model', 'by-topic', 'prompts', 'source-pages'])
 
-export interface Brand {
+interface Brand {
   id: string
   name: string
   isOwn: boolean
@@ -77,7 +77,7 @@ export interface Read {
   missing?: string
 }
 
-export type DaysRead = Record<'days' | 'whole_days' | 'provisional_days' | 'whole_days_before', number>
+type DaysRead = Record<'days' | 'whole_days' | 'provisional_days' | 'whole_days_before', number>
 type Names = Record<'topic' | 'topic_id' | 'prompt' | 'channel', string | null>
 
 /** All that a page shows. */
@@ -100,7 +100,7 @@ export interface Found {
   absent: { page: number; pages: number; first: Row[] }
 }
 
-export interface InsightsRequest {
+interface InsightsRequest {
   reports: readonly ReportConfig[]
   filters: Filters
 }

@@ -3,7 +3,7 @@ import type { Grain } from './filters.ts'
 import { ENOUGH, type Unit } from './format.ts'
 import type { ChartSection, Row } from './read-page.ts'
 
-export interface ChartKind {
+interface ChartKind {
   title: string
   /** The column that is drawn; those of its interval, if it has one, are named after it. */
   value: string
@@ -51,7 +51,7 @@ export const CHART_KINDS: Record<ChartSection, ChartKind> = {
   },
 }
 
-export interface Point {
+interface Point {
   value: number | null
   low: number | null
   high: number | null
@@ -91,7 +91,7 @@ const MEAN_DAYS = 7
 // More lines than this are a tangle.
 const MOST_RIVALS = 5
 
-export interface ChartRequest {
+interface ChartRequest {
   grain: Grain
   /** The own brand. */
   focus: string | undefined

@@ -10,7 +10,7 @@ import { linked, moverAddress, promptLink, sourceLink } from './insights-columns
 import { actions, isPanel, panel, sqlOf } from './insights-panels.ts'
 import { layout } from './layout.ts'
 
-export interface InsightsPage {
+interface InsightsPage {
   version: string
   now: Date
   projects: { id: string; name: string }[]

@@ -4,7 +4,7 @@ import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
 import type { Notice, Viewer } from '../status-data.ts'
 
-export interface PageOptions {
+interface PageOptions {
   title: string
   /** The entry of the navigation that the page belongs to. */
   path: '/' | '/insights' | '/quarantine' | '/restatements' | undefined
@@ -88,7 +88,7 @@ export function factList(facts: Record<string, Html | string>): Html {
 const RUNNING_MS = 2000
 const IDLE_MS = 5000
 
-export interface Heading {
+interface Heading {
   title: string
   /** What is shown beside the title. */
   beside?: Html | undefined

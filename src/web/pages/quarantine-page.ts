@@ -7,7 +7,7 @@ import { field, filterForm, projectField, streamField } from './forms.ts'
 import { heading, hiddenFields, layout, number, option, rangeText, time } from './layout.ts'
 import { command } from './needs.ts'
 
-export interface QuarantinePage extends PageData, ListFilters {
+interface QuarantinePage extends PageData, ListFilters {
   groups: readonly QuarantineGroup[]
   examples: readonly QuarantineEntry[]
   /** True if there are more reasons than are shown. */

@@ -8,7 +8,7 @@ import { changeWords } from './day-panel.ts'
 import { dateField, filterForm, projectField, streamField } from './forms.ts'
 import { heading, href, layout, lookbackWords, number, rangeText, table, tile, time } from './layout.ts'
 
-export interface RestatementsPage extends PageData, ListFilters {
+interface RestatementsPage extends PageData, ListFilters {
   range: Range
   /** Undefined if nothing was ever synced. */
   report: RestatementReport | undefined

@@ -11,7 +11,7 @@ import { changeWords } from './day-panel.ts'
 import { factList, heading, layout, number, places, table, tile, time } from './layout.ts'
 import { outcomeBadge, runLink, running } from './runs.ts'
 
-export interface RunPage extends PageData {
+interface RunPage extends PageData {
   now: Date
   run: RunDetail
   /** If it goes on in this process. */
