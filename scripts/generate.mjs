@@ -3,16 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
-import {
-  OPS_TABLES,
-  QUESTIONS,
-  reportNote,
-  SCHEMA_NOTES,
-  SUM_VIEWS,
-  TABLES,
-  VIEWS,
-  viewsOf,
-} from '../dist/warehouse/schema/catalogue.js'
+import { OPS_TABLES, reportNote, SUM_VIEWS, TABLES, VIEWS, viewsOf } from '../dist/warehouse/schema/catalogue.js'
 import { readMigrations } from '../dist/warehouse/schema/migrations.js'
 
 function keep(path, make) {
@@ -66,7 +57,7 @@ function tablesPage() {
     '',
     '| question | views | need a report by |',
     '|---|---|---|',
-    ...QUESTIONS.map((question, index) => {
+    ...COMMENTS.questions.map((question, index) => {
       const views = viewsOf(index + 1)
       const needs = new Set(
         views
@@ -89,7 +80,7 @@ function tablesPage() {
     '',
     '## Schema visibility',
     '',
-    SCHEMA_NOTES.schema,
+    COMMENTS.schemas.schema,
     '',
     ...all(TABLES),
     ...DEFAULT_REPORTS.map((report) => section(report.name, reportNote(report))),
@@ -101,7 +92,7 @@ function tablesPage() {
     ...all(VIEWS),
     '## Schema visibility_ops',
     '',
-    SCHEMA_NOTES.ops,
+    COMMENTS.schemas.ops,
     '',
     ...all(OPS_TABLES),
     ...all(SUM_VIEWS),

@@ -40,10 +40,7 @@ export interface SyncOptions {
  * error and no report holds a secret of the configuration.
  */
 export async function sync(options: SyncOptions = {}): Promise<RunReport> {
-  const config: Config = loadConfig({
-    file: options.file,
-    ...(options.env === undefined ? {} : { env: options.env as NodeJS.ProcessEnv }),
-  })
+  const config = loadConfig({ file: options.file, env: options.env as NodeJS.ProcessEnv | undefined })
   try {
     return config.redactor.value(await runOnce(config, options))
   } catch (error) {

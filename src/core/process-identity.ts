@@ -9,8 +9,8 @@ import { codeOf } from './errors.ts'
  * first two, as on macOS, the name of the machine must do.
  */
 
-export function processIdentity(pid = process.pid): string {
-  return [machineScope(), pid, startTicks(pid) ?? ''].join('/')
+export function processIdentity(): string {
+  return [machineScope(), process.pid, startTicks(process.pid) ?? ''].join('/')
 }
 
 /** False only if the process ran on this machine and is gone; undefined if that is not known here. */
@@ -19,10 +19,13 @@ export function isProcessAlive(identity: string): boolean | undefined {
   if (`${boot}/${namespace}` !== machineScope()) return undefined
   const number = Number(pid)
   if (!Number.isInteger(number) || number <= 0) return undefined
-  if (started !== '') return startTicks(number) === started
+  return started === '' ? isRunning(number) : startTicks(number) === started
+}
+
+/** True also for a process of another user. */
+export function isRunning(pid: number): boolean {
   try {
-    process.kill(number, 0)
-    return true
+    return process.kill(pid, 0)
   } catch (error) {
     return codeOf(error) !== 'ESRCH'
   }

@@ -129,8 +129,9 @@ export class PackedRows implements Rows {
   /** Gives its memory to rows that come after these, which must not be used any more. */
   release(): void {
     for (const { bytes } of [...this.segments, this.segment]) this.memory.giveBack(bytes)
+    this.segments = []
     this.segment = openSegment(0, Buffer.alloc(0))
-    this.clear()
+    this.count = 0
   }
 
   /** What COPY is to be sent. */
@@ -173,13 +174,6 @@ export class PackedRows implements Rows {
       this.segment = openSegment(this.segments.length, bytes)
     }
     return this.segment
-  }
-
-  private clear(): void {
-    this.segments = []
-    this.count = 0
-    this.segment.number = 0
-    this.segment.used = 0
   }
 
   private segmentOf(position: number): Segment {

@@ -1,5 +1,5 @@
 import { messageOf } from '../core/errors.ts'
-import { sleep, unlessStopped } from '../core/waiting.ts'
+import { monotonic, sleep, unlessStopped } from '../core/waiting.ts'
 
 // Chance alone makes ten failures in a row once in 170,000 requests where three in ten fail.
 const MANY = 10
@@ -14,7 +14,6 @@ export interface CircuitOptions {
   /** Time alone is not enough to give up: a single request may have used all of it. */
   leastProbes: () => number
   onChange: (isOpen: boolean, reason: string) => void
-  now: () => number
 }
 
 /**
@@ -54,7 +53,7 @@ export class Circuit {
   }
 
   private get silentMs(): number {
-    return this.options.now() - this.silentSince
+    return monotonic() - this.silentSince
   }
 
   private get isPastPatience(): boolean {
@@ -65,7 +64,7 @@ export class Circuit {
     const { open } = this
     this.failures = this.failedProbes = 0
     this.hopeless = this.reconsidered = false
-    this.answeredAt = this.options.now()
+    this.answeredAt = monotonic()
     this.open = undefined
     if (open === undefined) return
     open.abort()
@@ -83,20 +82,20 @@ export class Circuit {
     if (mayOpen === 'in time' && this.failures < MANY && !isLong) return
     this.open = new AbortController()
     this.failedProbes = 0
-    this.probeAt = this.options.now()
+    this.probeAt = monotonic()
     this.options.onChange(true, reason)
   }
 
   /** No patience: what failed will fail again. */
   giveUp(): void {
     this.hopeless = true
-    this.probeAt = this.options.now() + PAUSE_MS
+    this.probeAt = monotonic() + PAUSE_MS
   }
 
   /** Requests wait for one more probe, though it may have given up. */
   allowProbe(): void {
     this.reconsidered = this.open !== undefined
-    this.probeAt = Math.min(this.probeAt, this.options.now())
+    this.probeAt = Math.min(this.probeAt, monotonic())
   }
 
   /** Waits until requests may be sent, and throws what `downError` gives if it has given up. */
@@ -106,7 +105,7 @@ export class Circuit {
     downError: () => Error,
   ): Promise<void> {
     while (this.open !== undefined) {
-      const mayProbe = this.probing === undefined && this.options.now() >= this.probeAt
+      const mayProbe = this.probing === undefined && monotonic() >= this.probeAt
       if (this.hasGivenUp && !mayProbe) throw downError()
       this.probing ??= this.ask(this.open.signal, probe, signal).finally(() => {
         this.probing = undefined
@@ -120,7 +119,7 @@ export class Circuit {
     probe: () => Promise<Error | undefined>,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const waitMs = this.probeAt - this.options.now()
+    const waitMs = this.probeAt - monotonic()
     if (waitMs > 0) {
       // An answer to an earlier request may come while this waits.
       await sleep(waitMs, AbortSignal.any(signal === undefined ? [closed] : [closed, signal])).catch(() => {})
@@ -132,7 +131,7 @@ export class Circuit {
     this.failedProbes++
     this.reconsidered = false
     this.lastReason = messageOf(failure)
-    const now = this.options.now()
+    const now = monotonic()
     const delayMs = Math.min(LONGEST_PROBE_MS, FIRST_PROBE_MS * 2 ** (this.failedProbes - 1))
     // The last one is sent when the patience ends.
     const leftMs = this.silentSince + this.options.patienceMs() - now

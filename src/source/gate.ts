@@ -27,7 +27,6 @@ export interface GateOptions {
   /** How long a service that gave answers before is waited for. */
   patienceMs: number
   onOutage?: ((outage: Outage) => void) | undefined
-  now?: () => number
 }
 
 /** Who waits: may be asked to stop, and says how long it waits at most. */
@@ -64,10 +63,8 @@ export class Gate {
   private isReached = false
   private connection: ConnectionFailure | undefined
   private turn = 0
-  private readonly now: () => number
 
   constructor(private readonly options: GateOptions) {
-    this.now = options.now ?? monotonic
     this.service = this.circuit('the service', {
       patienceMs: () => (this.isReached ? options.patienceMs : Math.min(options.patienceMs, FIRST_CONTACT_MS)),
       // A few projects without answers are no proof for the others, so several are probed.
@@ -79,7 +76,7 @@ export class Gate {
   async enter(account: Account, operation: string, probe: Probe, { signal, onWait }: Waiter): Promise<void> {
     const state = this.stateOf(account)
     for (;;) {
-      if (state.pausedUntil > this.now()) throw new DownError(state.pauseReason, 'project')
+      if (state.pausedUntil > monotonic()) throw new DownError(state.pauseReason, 'project')
       if (this.service.isOpen || state.circuit.isOpen) onWait?.(this.options.patienceMs + PROBES_MS)
       await this.service.pass(
         () => this.ask(this.nextToProbe() ?? account, probe),
@@ -95,8 +92,8 @@ export class Gate {
     }
     const trouble = state.operations.get(operation)
     if (trouble === undefined || !this.isBroken(trouble)) return
-    if (this.now() < trouble.tryAt) throw this.operationError(account, operation, trouble)
-    trouble.tryAt = this.now() + OPERATION_PAUSE_MS
+    if (monotonic() < trouble.tryAt) throw this.operationError(account, operation, trouble)
+    trouble.tryAt = monotonic() + OPERATION_PAUSE_MS
   }
 
   /**
@@ -153,7 +150,7 @@ export class Gate {
     this.noteAnswer(account)
     const state = this.stateOf(account)
     if (state.rateLimits++ === 0) state.rateLimitedSince = sentAt
-    const rateLimitedMs = this.now() - state.rateLimitedSince
+    const rateLimitedMs = monotonic() - state.rateLimitedSince
     if (state.rateLimits < MANY_RATE_LIMITS || rateLimitedMs < LONGEST_WAIT_MS) return
     const reason = `the service has refused every request for ${spanOf(rateLimitedMs)} (the last: ${error.message})`
     this.pauseFor(state, OPERATION_PAUSE_MS, reason)
@@ -173,33 +170,33 @@ export class Gate {
     state.circuit.fail(error, sent.at, 'in time')
     if (sent.isTooLong) return
     const { failures, since } = state.operations.get(operation) ?? { failures: 0, since: sent.at }
-    const tryAt = this.now() + OPERATION_PAUSE_MS
+    const tryAt = monotonic() + OPERATION_PAUSE_MS
     state.operations.set(operation, { failures: failures + 1, since, reason: error.message, tryAt })
   }
 
   /** The service asks for a wait that is too long: nothing is sent for this project before it is over. */
   pause(account: Account, waitMs: number, reason: string): void {
     const state = this.stateOf(account)
-    if (state.pausedUntil >= this.now() + waitMs) return
+    if (state.pausedUntil >= monotonic() + waitMs) return
     state.rateLimits = 0
     const most = `a run waits for no more than ${LONGEST_WAIT_MS / 1000} s`
     this.pauseFor(state, waitMs, `the service asks to wait ${until(waitMs)}, and ${most} (${reason})`)
   }
 
   private pauseFor(state: AccountState, ms: number, reason: string): void {
-    state.pausedUntil = this.now() + ms
+    state.pausedUntil = monotonic() + ms
     state.pauseReason = `${nameOf(state.account)}: ${reason}`
     this.callBack()
   }
 
   /** Number alone is not enough: everything in flight may have failed at once. */
   private isBroken({ failures, since }: Trouble): boolean {
-    return failures >= OPERATION_FAILURES && this.now() - since >= this.options.patienceMs
+    return failures >= OPERATION_FAILURES && monotonic() - since >= this.options.patienceMs
   }
 
   private isBlocked(account: Account): boolean {
     const state = this.stateOf(account)
-    return this.service.isOpen || state.circuit.isOpen || state.pausedUntil > this.now()
+    return this.service.isOpen || state.circuit.isOpen || state.pausedUntil > monotonic()
   }
 
   /** Wakes requests that wait for the budget, which would notice much later. */
@@ -228,7 +225,7 @@ export class Gate {
 
   /** Those that did not fail come first: an answer to one of them says most. */
   private nextToProbe(): Account | undefined {
-    const free = [...this.accounts.values()].filter(({ pausedUntil }) => pausedUntil <= this.now())
+    const free = [...this.accounts.values()].filter(({ pausedUntil }) => pausedUntil <= monotonic())
     const isFailing = ({ account }: AccountState) => this.failing.has(account.name)
     const order = [...free.filter((state) => !isFailing(state)), ...free.filter(isFailing)]
     return order[this.turn++ % Math.max(1, order.length)]?.account
@@ -258,7 +255,7 @@ export class Gate {
       this.callBack()
       this.options.onOutage?.({ down, what, reason })
     }
-    return new Circuit({ ...limits, onChange, now: this.now })
+    return new Circuit({ ...limits, onChange })
   }
 
   private serviceError(): DownError {
@@ -276,7 +273,7 @@ export class Gate {
   }
 
   private operationError(account: Account, operation: string, { failures, since, reason }: Trouble): DownError {
-    const span = spanOf(this.now() - since)
+    const span = spanOf(monotonic() - since)
     return new DownError(
       `${nameOf(account)}: ${operation} has given no usable answer for ${span}, though others have (${failures} attempts, the last: ${reason})`,
       'operation',

@@ -1,9 +1,9 @@
 /** What the headers of a response say about the request budget. Absent parts are undefined. */
 export interface RateHeaders {
-  limit?: number
-  remaining?: number
-  resetMs?: number
-  retryAfterMs?: number
+  limit?: number | undefined
+  remaining?: number | undefined
+  resetMs?: number | undefined
+  retryAfterMs?: number | undefined
 }
 
 type Headers = Record<string, string | string[] | undefined>
@@ -13,7 +13,6 @@ type Headers = Record<string, string | string[] | undefined>
  * Moments are times of the service's clock, so they are compared with its `Date` rather than with our own.
  */
 export function readRateHeaders(headers: Headers, ourNowMs: number): RateHeaders {
-  const result: RateHeaders = {}
   const nowMs = httpDate(one(headers, 'date')) ?? ourNowMs
   const oneLine = one(headers, 'ratelimit') ?? ''
   const limit = number(one(headers, 'x-ratelimit-limit') ?? one(headers, 'ratelimit-limit'))
@@ -23,13 +22,12 @@ export function readRateHeaders(headers: Headers, ourNowMs: number): RateHeaders
   const resetText = one(headers, 'x-ratelimit-reset') ?? one(headers, 'ratelimit-reset') ?? part(oneLine, 't')
   const reset = number(resetText)
   const resetAt = reset === undefined ? httpDate(resetText) : undefined
-  const retryAfter = retryAfterMs(one(headers, 'retry-after'), nowMs)
-  if (limit !== undefined && limit > 0) result.limit = limit
-  if (remaining !== undefined) result.remaining = remaining
-  if (reset !== undefined) result.resetMs = secondsLeft(reset, nowMs) * 1000
-  if (resetAt !== undefined) result.resetMs = Math.max(0, resetAt - nowMs)
-  if (retryAfter !== undefined) result.retryAfterMs = retryAfter
-  return result
+  return {
+    limit: limit === 0 ? undefined : limit,
+    remaining,
+    resetMs: reset === undefined ? resetAt && Math.max(0, resetAt - nowMs) : secondsLeft(reset, nowMs) * 1000,
+    retryAfterMs: retryAfterMs(one(headers, 'retry-after'), nowMs),
+  }
 }
 
 function one(headers: Headers, name: string): string | undefined {

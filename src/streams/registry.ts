@@ -94,11 +94,6 @@ export class StreamSet {
     }
     return this.all.filter(({ name }) => names.length === 0 || names.includes(name))
   }
-
-  /** The names of those that are read by days. */
-  get dayNames(): string[] {
-    return this.all.flatMap(({ by, name }) => (by === 'day' ? [name] : []))
-  }
 }
 
 /** The same stream, each row of which is parsed by JSON.parse and judged by zod. */

@@ -132,16 +132,6 @@ export interface OpsTables {
     result: unknown
   }
   request_budgets: { project_id: string; state: unknown; version: number; per_minute: number }
-  dead_windows: {
-    dead_id: Generated<number>
-    run_id: number
-    project_id: string
-    stream: string
-    from_date: string | null
-    to_date: string | null
-    reason: string
-    failed_at: Generated<Date>
-  }
   alerts: {
     condition: string
     text: string

@@ -28,7 +28,7 @@ export function missingDays({ days_missing, last_read_at }: StreamStatus): numbe
   return last_read_at === null ? 0 : (days_missing ?? 0)
 }
 
-function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
+export function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
   const { last_read_at, days_held, days_unreconciled, days_quarantined, days_stale } = row
   const candidates: [rank: number, isSo: boolean, word: string][] = [
     [4, last_read_at === null, 'never read'],

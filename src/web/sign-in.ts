@@ -45,13 +45,9 @@ export class Sessions {
     return { id, session }
   }
 
-  find(id: string | undefined): Session | undefined {
-    const found = this.sessions.get(id ?? '')
-    return found !== undefined && found.endsAt > this.monotonic() ? found : undefined
-  }
-
   of({ cookies }: FastifyRequest): Session | undefined {
-    return this.find(cookies[COOKIE])
+    const found = this.sessions.get(cookies[COOKIE] ?? '')
+    return found !== undefined && found.endsAt > this.monotonic() ? found : undefined
   }
 
   end({ cookies }: FastifyRequest): void {

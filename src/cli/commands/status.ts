@@ -8,6 +8,7 @@ import { type QuarantineStatus, readStatus, type Status, type StreamStatus } fro
 import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
+import { streamHealth } from '../../web/health.ts'
 import { type ProjectNames, projectNames, readProjectIds, readProjectNames } from '../project-names.ts'
 import type { Part, Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap } from '../table.ts'
@@ -148,9 +149,11 @@ function ago(date: Date | null, now: Date): string {
 }
 
 function streamTable(found: Status, { names, width, now }: Shown): string {
+  // How old the rows are has a column of its own.
+  const troubles = (row: StreamStatus) => streamHealth(row, now, Number.POSITIVE_INFINITY).words
   return renderTable<StreamStatus>(
     [
-      { title: '', value: (row) => (stateOf(row) === 'complete' ? good('✓') : warning('!')) },
+      { title: '', value: (row) => (troubles(row).length === 0 ? good('✓') : warning('!')) },
       { title: 'stream', value: (row) => row.stream },
       { title: 'last read', value: (row) => ago(row.last_read_at, now) },
       { title: 'first day', value: (row) => row.first_day ?? '–', drop: 2 },
@@ -163,7 +166,7 @@ function streamTable(found: Status, { names, width, now }: Shown): string {
     {
       width,
       group: (row) => names.heading(row.project_id),
-      note: (row) => (stateOf(row) === 'complete' ? undefined : stateOf(row)),
+      note: (row) => troubles(row).join(', '),
     },
   )
 }
@@ -190,19 +193,6 @@ function runTable(runs: Status['runs'], width: number): string {
 function queueText({ waiting, active, oldest }: QueueStatus, workers: number, now: Date): string {
   const age = oldest === null ? '' : `, the oldest put in ${ago(oldest, now)}`
   return `${count(waiting, 'window')} waiting${age}; ${active} being worked at; ${count(workers, 'worker')}`
-}
-
-function stateOf(row: StreamStatus): string {
-  if (row.last_read_at === null) return 'never read'
-  const { days_held: held, days_unreconciled: unreconciled, days_stale: stale, days_missing: missing } = row
-  const parts = [
-    held > 0 && (missing === null ? 'held' : `${count(held, 'day')} held`),
-    unreconciled > 0 && `${count(unreconciled, 'day')} not reconciled`,
-    row.days_quarantined > 0 && 'rows in quarantine',
-    stale > 0 && count(stale, 'stale day'),
-    missing !== null && missing > 0 && `${count(missing, 'day')} missing`,
-  ]
-  return parts.filter((part) => part !== false).join(', ') || 'complete'
 }
 
 /** "10 rows (3 of them without a valid date, in answers for 2026-01-01..2026-03-25)" */

@@ -274,7 +274,9 @@ async function saveWindowLedger(
   }
   const restated = await saveRestatements(tx, projectStream, effect.byDay, { readBefore: prior.states, runId })
   const isRegrouped = run.regrouped.has(streamKey(projectStream.projectId, stream.name))
-  const others = isRegrouped ? [] : run.streams.dayNames.filter((name) => name !== projectStream.stream)
+  const others = isRegrouped
+    ? []
+    : run.streams.byDay.map(({ name }) => name).filter((name) => name !== projectStream.stream)
   // Days within the lookback are read again by every run anyway.
   const older = restated.filter((day) => day < run.lookbackFrom)
   await markStale(tx, projectStream.projectId, { streams: others, days: older, runId })

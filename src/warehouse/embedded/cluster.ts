@@ -5,6 +5,7 @@ import { basename, dirname, join } from 'node:path'
 import { systemEnvironment } from '../../core/config/variables.ts'
 import { codeOf, UsageError } from '../../core/errors.ts'
 import { dependencyFile } from '../../core/package-files.ts'
+import { isRunning } from '../../core/process-identity.ts'
 
 /* The programs of Postgres, the user that runs them, and the data folder that they make. */
 
@@ -142,14 +143,6 @@ function isThere(path: string): boolean {
   }
 }
 
-export function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch {
-    return false
-  }
-}
-
 export function readPassword(folder: string): string | undefined {
   const text = isThere(passwordFile(folder)) ? fs.readFileSync(passwordFile(folder), 'utf8') : ''
   // Such files escape colons and backslashes.
@@ -190,7 +183,7 @@ const newPassword = () => randomBytes(24).toString('base64url')
 async function create(programs: Programs, folder: string): Promise<void> {
   for (const name of fs.readdirSync(folder)) {
     const pid = /^postgres\.new-(\d+)-/.exec(name)?.[1]
-    if (pid !== undefined && !isAlive(Number(pid))) fs.rmSync(join(folder, name), REMOVE)
+    if (pid !== undefined && !isRunning(Number(pid))) fs.rmSync(join(folder, name), REMOVE)
   }
   const draft = fs.mkdtempSync(join(folder, `postgres.new-${process.pid}-`))
   try {

@@ -5,8 +5,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import type { Log } from '../../core/logger.ts'
+import { isRunning } from '../../core/process-identity.ts'
 import { monotonic, sleep } from '../../core/waiting.ts'
-import { dataPath, hasCluster, isAlive, passwordFile, prepareCluster, readPassword, urlOf } from './cluster.ts'
+import { dataPath, hasCluster, passwordFile, prepareCluster, readPassword, urlOf } from './cluster.ts'
 
 /*
  * A real Postgres in a folder of ours, shared by all commands that run at the same time. Each command holds a shared advisory
@@ -224,7 +225,7 @@ export function readServer(folder: string): Running | undefined {
 
 /** False for a process that got the number of a dead server, and for the server of the folder that this one is a copy of. */
 function runsIn(pid: number, data: string, path: string | undefined): boolean {
-  if (!hasProc) return path === data && isAlive(pid)
+  if (!hasProc) return path === data && isRunning(pid)
   try {
     const [at, own] = [fs.statSync(`/proc/${pid}/cwd`), fs.statSync(data)]
     return at.dev === own.dev && at.ino === own.ino
@@ -238,7 +239,7 @@ async function clearStaleLock(folder: string): Promise<void> {
   // A full disk leaves an empty file. A server that starts fills it at once.
   if (readLock(folder)?.isEmpty) await delay(EMPTY_MS)
   const lock = readLock(folder)
-  const isOfAnother = hasProc && lock?.isRunning === false && isAlive(lock.pid)
+  const isOfAnother = hasProc && lock?.isRunning === false && isRunning(lock.pid)
   if (lock?.isEmpty || isOfAnother) fs.rmSync(lockPath(folder), { force: true })
 }
 

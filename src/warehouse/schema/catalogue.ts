@@ -90,8 +90,6 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
 
 const { shared } = COMMENTS
 
-export const SCHEMA_NOTES = COMMENTS.schemas
-
 export const TABLES: Record<string, TableNote> = notesOf(COMMENTS.tables)
 
 export const OPS_TABLES: Record<string, TableNote> = notesOf(COMMENTS.ops_tables)
@@ -148,8 +146,6 @@ export interface ViewNote extends TableNote {
   /** True if the report may have more dimensions: its counts add up over them. */
   mayBeFiner?: boolean
 }
-
-export const QUESTIONS: readonly string[] = COMMENTS.questions
 
 const words = (text: string) => text.split(' ').filter((word) => word !== '')
 

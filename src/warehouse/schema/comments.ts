@@ -1,16 +1,7 @@
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { literal, type Transaction } from '../transaction.ts'
-import {
-  customNote,
-  OPS_TABLES,
-  reportNote,
-  SCHEMA_NOTES,
-  SUM_VIEWS,
-  TABLES,
-  type TableNote,
-  VIEWS,
-} from './catalogue.ts'
+import { COMMENTS, customNote, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, type TableNote, VIEWS } from './catalogue.ts'
 
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
 export async function applyComments({ client, schema, opsSchema }: Transaction, config: Config): Promise<void> {
@@ -45,7 +36,7 @@ export async function applyComments({ client, schema, opsSchema }: Transaction, 
     if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${literal(wanted)}`)
   }
   for (const { name, text } of schemas)
-    comment(`schema ${quote(name)}`, text, name === schema ? SCHEMA_NOTES.schema : SCHEMA_NOTES.ops)
+    comment(`schema ${quote(name)}`, text, name === schema ? COMMENTS.schemas.schema : COMMENTS.schemas.ops)
   for (const { place, name, kind, column, text } of rows) {
     const note = notes[place]![name]
     if (column === '') comment(`${kind} ${quote(place, name)}`, text, note?.about)

@@ -67,17 +67,10 @@ export async function applyViews(tx: Transaction, config: Config): Promise<ViewR
 function viewText(name: BiView, warehouse: Warehouse, report: ReportConfig | undefined): string {
   const { of, needs } = VIEWS[name]
   const model = modelTwin(name)
-  const text = model === undefined ? viewSql(name) : byChannel(viewSql(model))
-  return report === undefined && of !== undefined
-    ? fillIn(
-        text.replaceAll(REPORT, () => noRows(needs, of)),
-        warehouse,
-      )
-    : fillIn(text, warehouse, report?.name)
-}
-
-function viewSql(name: BiView): string {
-  return withParts(readSql(`views/${name}`))
+  const text = withParts(readSql(`views/${model ?? name}`))
+  const own = model === undefined ? text : byChannel(text)
+  const isEmpty = report === undefined && of !== undefined
+  return fillIn(isEmpty ? own.replaceAll(REPORT, () => noRows(needs, of)) : own, warehouse, report?.name)
 }
 
 /** Takes the place of a report that is not configured: its columns, so that the view keeps its types once it is. */
@@ -173,7 +166,7 @@ function channelTwinsOf({ reports }: Config): string[] {
 export function unusedRelations(config: Config, { earlier, lists }: Facts = NOTHING_READ): string[] {
   const isRead = (stream: string) =>
     streamKinds(config).some(({ name }) => name === stream) &&
-    (config.extras !== 'auto' || !isExtra(stream) || lists.includes(stream))
+    (config.extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || lists.includes(stream))
   const hasNoReport = (name: BiView) => {
     const { of } = VIEWS[name]
     return of !== undefined && reportOf([...config.reports, ...earlier], VIEWS[name]) === undefined
@@ -184,10 +177,6 @@ export function unusedRelations(config: Config, { earlier, lists }: Facts = NOTH
     ...(config.chat_contents === undefined ? ['chat_contents'] : []),
     ...BI_VIEWS.filter(hasNoReport),
   ]
-}
-
-function isExtra(stream: string): boolean {
-  return EXTRA_STREAMS.some((name) => name === stream)
 }
 
 /** The views by model whose twins have rows of every project. Packs use the twins instead. */
