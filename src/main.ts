@@ -18,13 +18,13 @@ for (const name of ['uncaughtException', 'unhandledRejection'] as const) {
 
 // One Ctrl-C arrives more than once: from the terminal, and again from npm, which passes it on.
 const ECHO_MS = 1000
-let stoppedAt = Number.POSITIVE_INFINITY
+let firstSignalAt: number | undefined
 for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(name, () => {
-    // The first signal asks for an orderly end; a second one means that nobody wants to wait. An embedded Postgres then goes on
-    // until the next command ends.
-    if (performance.now() - stoppedAt > ECHO_MS) process.exit(1)
-    stoppedAt = Math.min(stoppedAt, performance.now())
+    // The first signal asks for an orderly end, a later one for an immediate end. An embedded Postgres then keeps running until
+    // the next command ends.
+    firstSignalAt ??= performance.now()
+    if (performance.now() - firstSignalAt > ECHO_MS) process.exit(1)
     stop.abort()
   })
 }

@@ -12,7 +12,7 @@ export const monotonic: Monotonic = () => performance.now()
 /** Waits, unless the signal says to stop: then it throws an InterruptedError at once. */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   try {
-    await delay(ms, undefined, { signal: signal ?? undefined } as { signal?: AbortSignal })
+    await delay(ms, undefined, signal && { signal })
   } catch {
     throw new InterruptedError('asked to stop while waiting')
   }

@@ -88,7 +88,6 @@ function csvRecords(text: string, file: string): Line[] {
       delimiter: delimiterOf(text),
       info: true,
       skip_empty_lines: true,
-      relax_column_count: false,
     }) as unknown as { record: { [name: string]: string }; info: { lines: number } }[]
     // The parser counts to the end of a record; one with newlines inside began further up.
     return parsed.map(({ record, info }) => {

@@ -50,7 +50,7 @@ export function controlEntry(
         rows_digest = excluded.rows_digest, read_at = excluded.read_at, run_id = excluded.run_id
     )
     select date from old join new using (date) where old.rows_digest <> new.rows_digest order by date`
-  return { sql, read: (rows) => (rows as { date: Day }[]).map(({ date }) => date) }
+  return { sql, read: (rows: { date: Day }[]) => rows.map(({ date }) => date) }
 }
 
 /** The totals of a range that one run read, by day, with the digests that were computed then. A day that the run did not read is missing. */
@@ -63,9 +63,9 @@ export function controlOf(
   const sql = `select date, totals, counts_digest::text as counts, answers_digest::text as answers from ${quote(opsSchema, 'control_totals')}
     where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))} and run_id = ${runId}
       and date between ${literal(range.from)} and ${literal(range.to)}`
-  const read = (rows: Record<string, unknown>[]) => {
+  const read = (rows: ControlRow[]) => {
     const control = new Map<Day, ControlDay>()
-    for (const { date, totals, counts, answers } of rows as unknown as ControlRow[]) {
+    for (const { date, totals, counts, answers } of rows) {
       const brands = new Map(Object.entries(totals ?? {}))
       if (counts === null) control.set(date, { brands, isWhole: false })
       else control.set(date, { brands, isWhole: true, digest: { counts: BigInt(counts), answers: BigInt(answers) } })
@@ -101,7 +101,7 @@ export type Measure = 'counts' | 'answers'
 export function notAdditive({ opsSchema }: Warehouse, { projectId, stream }: ProjectStream): Statement<Set<Measure>> {
   const sql = `select measure from ${quote(opsSchema, 'not_additive')}
     where project_id = ${literal(projectId)} and stream = ${literal(stream)}`
-  return { sql, read: (rows) => new Set((rows as { measure: Measure }[]).map(({ measure }) => measure)) }
+  return { sql, read: (rows: { measure: Measure }[]) => new Set(rows.map(({ measure }) => measure)) }
 }
 
 export interface NotAdditive extends ProjectStream {

@@ -72,22 +72,18 @@ export function beginRead(
       : `${known} and date between ${literal(range.from)} and ${literal(range.to)}`
   const sql = `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
     (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known`
-  const read = ([row]: Record<string, unknown>[]) => {
-    const {
-      read_order,
-      read_at,
-      known: byDay,
-    } = row as {
-      read_order: number
-      read_at: Date
-      known: Record<Day, number> | null
-    }
-    const rowsBeforeByDay = new Map(Object.entries(byDay ?? {}))
-    const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
-    return { fencingToken: read_order, readAt: read_at, rowsBefore, rowsBeforeByDay }
+  return {
+    sql,
+    read([row]: Begun[]) {
+      const { read_order: fencingToken, read_at: readAt, known: rows } = row!
+      const rowsBeforeByDay = new Map(Object.entries(rows ?? {}))
+      const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
+      return { fencingToken, readAt, rowsBefore, rowsBeforeByDay }
+    },
   }
-  return { sql, read }
 }
+
+type Begun = { read_order: number; read_at: Date; known: Record<Day, number> | null }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
 export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<undefined> {
@@ -119,7 +115,7 @@ export function coverageUnlessSuperseded(
       and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
     left join ${quote(opsSchema, 'coverage')} c
       on c.project_id = ${project} and c.stream = ${stream} and c.date between ${from} and ${to}`
-  return { sql, read: (rows) => knownBefore(rows as unknown as KnownDay[], projectStream, fencingToken) }
+  return { sql, read: (rows: KnownDay[]) => knownBefore(rows, projectStream, fencingToken) }
 }
 
 type Digests = { counts: string | null; answers: string | null }
@@ -244,7 +240,7 @@ export function priorList({ opsSchema }: Warehouse, projectStream: ProjectStream
   const sql = `select exists (select from ${quote(opsSchema, 'quarantine')} where ${isOfList} and resolved_at is null)
       or exists (select from ${coverage} where ${isOfList} and state <> 'read') as "isUnsettled",
       (select min(held_since) from ${coverage} where ${isOfList}) as "heldSince"`
-  return { sql, read: ([row]) => row as unknown as PriorList }
+  return { sql, read: ([row]: PriorList[]) => row! }
 }
 
 /** After a list was read whole, the state of all earlier days is `read`. */

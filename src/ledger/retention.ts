@@ -1,4 +1,5 @@
 import type { Config } from '../core/config/load.ts'
+import { DAY_MS } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Monotonic } from '../core/waiting.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -24,44 +25,74 @@ const ALERT_DAYS = 7
 
 type Name = (table: string) => string
 
+interface Scope {
+  /** The time before which rows are old, as SQL. */
+  cutoff: string
+  /** How many rows are removed at a time. */
+  batch: number
+  ops: Name
+  schema: Name
+}
+
 interface Rule {
   table: string
   key: string
   days: keyof Config['retention'] | number
-  /** Which rows of the table t are older than $1, in an order that an index has. */
-  old: (ops: Name, schema: Name) => string
+  /** Which rows of the table t are old, in an order that an index has. */
+  old: (scope: Scope) => string
 }
 
 const RULES: Rule[] = [
-  { table: 'restatements', key: 'ctid', days: 'restatements_days', old: () => 'seen_at < $1 order by seen_at' },
   {
-    ...{ table: 'runs', key: 'run_id', days: 'runs_days' },
-    // Numbers follow time, so the oldest are at the beginning of the key: no other row is looked at.
-    old: (ops) => `started_at < $1
-      and run_id = any(array(select run_id from ${ops('runs')} where outcome is not null order by run_id limit $2))`,
+    table: 'restatements',
+    key: 'ctid',
+    days: 'restatements_days',
+    old: ({ cutoff }) => `seen_at < ${cutoff} order by seen_at`,
   },
   {
-    ...{ table: 'quarantine', key: 'quarantine_id', days: 'quarantine_days' },
-    // What was dismissed stays: by it, the same row is known when it comes again.
-    old: () => 'resolved_at < $1 and dismissed_at is null order by resolved_at',
+    table: 'runs',
+    key: 'run_id',
+    days: 'runs_days',
+    // Ids grow with time, so the oldest are at the beginning of the key, and no other row is read.
+    old: ({ cutoff, ops, batch }) => `started_at < ${cutoff}
+      and run_id = any(array(select run_id from ${ops('runs')} where outcome is not null order by run_id limit ${batch}))`,
   },
   {
-    ...{ table: 'creations', key: 'creation_id', days: 'creations_days' },
-    // A prompt whose country the service does not send is known by its creation alone: without it, it would be made twice.
-    old: (_, schema) => `settled_at < $1 and state <> 'sent' and not (kind = 'prompt' and state <> 'failed' and exists (
+    table: 'quarantine',
+    key: 'quarantine_id',
+    days: 'quarantine_days',
+    // Dismissed rows stay, so that the same row is recognized when it comes again.
+    old: ({ cutoff }) => `resolved_at < ${cutoff} and dismissed_at is null order by resolved_at`,
+  },
+  {
+    table: 'creations',
+    key: 'creation_id',
+    days: 'creations_days',
+    // A prompt whose country the service does not send is known by its creation alone. Without it, the prompt would be created twice.
+    old: ({
+      cutoff,
+      schema,
+    }) => `settled_at < ${cutoff} and state <> 'sent' and not (kind = 'prompt' and state <> 'failed' and exists (
         select from ${schema('prompts')} p
         where p.project_id = t.project_id and p.prompt_id = t.id and p.country_code is null))
       order by settled_at`,
   },
-  { table: 'dead_windows', key: 'dead_id', days: 'queue_days', old: () => 'failed_at < $1 order by dead_id' },
   {
-    ...{ table: 'run_windows', key: 'window_id', days: 'queue_days' },
-    // Results that nobody took: their run is over.
-    old: (ops) => `queued_at < $1
+    table: 'dead_windows',
+    key: 'dead_id',
+    days: 'queue_days',
+    old: ({ cutoff }) => `failed_at < ${cutoff} order by dead_id`,
+  },
+  {
+    table: 'run_windows',
+    key: 'window_id',
+    days: 'queue_days',
+    // Results whose run ended before it read them.
+    old: ({ cutoff, ops }) => `queued_at < ${cutoff}
       and not exists (select from ${ops('runs')} r where r.run_id = t.run_id and r.outcome is null)`,
   },
-  { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: () => 'cleared_at < $1' },
-  { table: 'daily_requests', key: 'ctid', days: 30, old: () => 'day < $1' },
+  { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: ({ cutoff }) => `cleared_at < ${cutoff}` },
+  { table: 'daily_requests', key: 'ctid', days: 30, old: ({ cutoff }) => `day < ${cutoff}` },
 ]
 
 /** Gives how many rows were removed, by table. */
@@ -75,9 +106,10 @@ export async function pruneLedger(
   const isLate = () => signal?.aborted === true || monotonic() >= until
   const ops: Name = (table) => quote(opsSchema, table)
   let left = RULES.map(({ table, key, days, old }) => {
-    const cutoff = now.getTime() - (typeof days === 'number' ? days : retention[days]) * 86_400_000
-    const where = old(ops, (name) => quote(schema, name)).replace('$1', `to_timestamp(${cutoff / 1000})`)
-    const oldest = `select ${key} from ${ops(table)} t where ${where} limit $2`.replaceAll('$2', String(batch))
+    const keptMs = (typeof days === 'number' ? days : retention[days]) * DAY_MS
+    const cutoff = `to_timestamp(${(now.getTime() - keptMs) / 1000})`
+    const where = old({ cutoff, batch, ops, schema: (name) => quote(schema, name) })
+    const oldest = `select ${key} from ${ops(table)} t where ${where} limit ${batch}`
     const sql = `delete from ${ops(table)} where ${key} = any(array(${oldest})) returning 1`
     return { table, sql, read: (rows: unknown[]) => rows.length }
   })

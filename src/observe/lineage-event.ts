@@ -38,8 +38,8 @@ export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: s
   const warehouse = `${protocol.replace('postgresql:', 'postgres:')}//${hostname}:${port || '5432'}`
   const schema = `${decodeURIComponent(pathname.slice(1))}.${config.warehouse.schema}`
   const producer = `urn:visibility-sync:${version}`
-  const facet = (schema: string, fields: object) => ({ _producer: producer, _schemaURL: schema, ...fields })
-  const standard = (schema: string, fields: object) => facet(`${SPEC}/facets/${schema}.json`, fields)
+  const facet = (schemaUrl: string, fields: object) => ({ _producer: producer, _schemaURL: schemaUrl, ...fields })
+  const standard = (name: string, fields: object) => facet(`${SPEC}/facets/${name}.json`, fields)
   const dataset = (namespace: string, name: string, columns: readonly Column[]) => ({
     namespace,
     name,

@@ -73,7 +73,6 @@ async function createBoss(warehouse: Warehouse, db: PgBoss.Db): Promise<PgBoss> 
     db,
     schema: queueSchema(warehouse),
     schedule: false,
-    supervise: true,
     maintenanceIntervalSeconds: MAINTENANCE_SECONDS,
   })
 }

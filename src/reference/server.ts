@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
@@ -194,10 +195,8 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
   }
 
   const { host = '127.0.0.1' } = options
-  await new Promise<void>((done, fail) => {
-    server.once('error', fail)
-    server.listen(options.port ?? 0, host, done)
-  })
+  server.listen(options.port ?? 0, host)
+  await once(server, 'listening')
   const address = server.address() as { port: number }
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}/v1`,

@@ -1,7 +1,6 @@
 import type { Row, Value } from '../streams/stream.ts'
 
 const LARGEST_EXACT = Number.MAX_SAFE_INTEGER
-const { imul } = Math
 const FIRST_SLOTS = 256
 const GROWTH = 4
 
@@ -96,7 +95,7 @@ export class KeyIndex {
 
 /** Keys that differ little get slots far apart. */
 function spread(hash: number): number {
-  return imul(hash, 0x9e3779b1) >>> 8
+  return Math.imul(hash, 0x9e3779b1) >>> 8
 }
 
 /** For each number of a value its rank among all of them. */

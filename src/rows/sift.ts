@@ -181,16 +181,17 @@ export class Sifter<R extends Rows> {
 
   /** Takes the item that begins here, if it is like others before; gives its end, or -1. */
   acceptByTemplate(bytes: Buffer, start: number): number {
-    const { templateParser, rows, stream } = this
-    const end = templateParser?.read(bytes, start) ?? -1
+    const parser = this.templateParser
+    const end = parser?.read(bytes, start) ?? -1
+    if (parser === undefined || end < 0) return -1
+    const { row } = parser
     // The slow path rejects a row that cannot be right. It also compares a row with an earlier one that has the same key.
-    if (end < 0 || stream.findImpossibleValue?.(templateParser!.row) !== undefined) return -1
-    if (this.keyIndex.findOrAdd(templateParser!.row) !== undefined) return -1
+    if (this.stream.findImpossibleValue?.(row) !== undefined || this.keyIndex.findOrAdd(row) !== undefined) return -1
     this.taken++
-    rows.add(templateParser!.row)
-    this.count(templateParser!.row, 1)
-    this.each?.(templateParser!.row)
-    templateParser!.collectCombination(this.entities)
+    this.rows.add(row)
+    this.count(row, 1)
+    this.each?.(row)
+    parser.collectCombination(this.entities)
     return end
   }
 

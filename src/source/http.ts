@@ -212,15 +212,15 @@ export function createHttp(options: HttpOptions): HttpClient {
     signal: AbortSignal | undefined,
   ): Promise<{ head: PlainResponse; isTooLong: boolean }> {
     const timeoutMs = Math.min(request.timeoutMs ?? options.timeoutMs, options.timeoutMs)
-    const init: OptionsInit = {
+    const answer = client.stream(`${options.baseUrl}/${request.path}`, {
       method: request.method,
       timeout: { send: timeoutMs, response: timeoutMs, request: timeoutMs },
       headers: { 'x-api-key': key },
-      searchParams: Object.fromEntries(Object.entries(request.query ?? {}).filter(([, value]) => value !== undefined)),
-    }
-    if (request.json !== undefined) init.json = request.json
-    if (signal !== undefined) init.signal = signal
-    const answer = client.stream(`${options.baseUrl}/${request.path}`, { ...init, isStream: true })
+      searchParams: request.query,
+      json: request.json,
+      signal,
+      isStream: true,
+    } as OptionsInit & { isStream: true })
     // One that came after the end would find no listener, and be printed with the request's headers.
     answer.on('error', () => {})
     try {

@@ -2,21 +2,10 @@ import type { ReportConfig } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
 import { COUNTRIES, type Dimension, METRICS, type Metric } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
-import { NAME_MAX, wrongLength } from './defined-stream.ts'
+import { type DefinedColumn, NAME_MAX, readerOf, wrongLength } from './defined-stream.ts'
 import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
 
 /** Where a row carries the value of a dimension. */
-const VALUE_OF: Record<Dimension, (item: ReportItem) => string | null> = {
-  date: (item) => item.date,
-  prompt_id: (item) => item.prompt?.id ?? null,
-  model_id: (item) => item.model?.id ?? null,
-  model_channel_id: (item) => item.model_channel?.id ?? null,
-  tag_id: (item) => item.tag?.id ?? null,
-  topic_id: (item) => item.topic?.id ?? null,
-  country_code: (item) => item.country_code ?? null,
-  chat_id: (item) => item.chat?.id ?? null,
-}
-
 export const PATH_OF: Record<Dimension, string> = {
   date: 'date',
   prompt_id: 'prompt.id',
@@ -28,6 +17,7 @@ export const PATH_OF: Record<Dimension, string> = {
   chat_id: 'chat.id',
 }
 
+export const dimensionColumn = (name: Dimension): DefinedColumn => ({ name, path: PATH_OF[name], type: 'text' })
 const TEXT = (name: string): Column => ({ name, type: 'text' })
 
 /** A report's other dimensions, besides the date, in the order of its table's columns. */
@@ -37,7 +27,7 @@ export function otherDimensions({ dimensions }: Pick<ReportConfig, 'dimensions'>
 
 export function brandReport(report: ReportConfig): DayStream {
   const others: Dimension[] = otherDimensions(report)
-  const readers = others.map((dimension) => VALUE_OF[dimension])
+  const readers = others.map((dimension) => readerOf(dimensionColumn(dimension)))
   const columns: Column[] = [
     { name: 'date', type: 'date' },
     TEXT('brand_id'),
@@ -88,18 +78,8 @@ export function brandReport(report: ReportConfig): DayStream {
       row[0] = item.date
       row[1] = item.brand.id
       let at = 2
-      for (let index = 0; index < readers.length; index++) row[at++] = readers[index]!(item)
-      row[at++] = item.mention_count
-      row[at++] = item.visibility
-      row[at++] = item.visibility_count
-      row[at++] = item.visibility_total
-      row[at++] = item.share_of_voice ?? null
-      row[at++] = item.sentiment ?? null
-      row[at++] = item.sentiment_sum ?? null
-      row[at++] = item.sentiment_count ?? null
-      row[at++] = item.position ?? null
-      row[at++] = item.position_sum ?? null
-      row[at++] = item.position_count ?? null
+      for (const read of readers) row[at++] = read(item)
+      for (const metric of METRICS) row[at++] = item[metric] ?? null
       return row
     },
 

@@ -151,7 +151,7 @@ function ownItem(all: Page, caller: Caller, projectField: string): Page {
   return { ...all, items, count: items.length, total: undefined }
 }
 
-function readerOf({ path, type }: DefinedColumn): (item: unknown) => Value {
+export function readerOf({ path, type }: DefinedColumn): (item: unknown) => Value {
   const steps = path.split('.')
   const find = (item: unknown) => {
     let value = item

@@ -1,8 +1,8 @@
 import type { ReportConfig } from '../core/config/load.ts'
 import type { CustomStreamConfig } from '../core/config/schema.ts'
-import type { Dimension, ReportSubject } from '../core/vocabulary.ts'
-import { otherDimensions, PATH_OF } from './brand-report.ts'
-import { type DefinedColumn, fields, type StreamDefinition, TEXT_MAX, URL_MAX } from './defined-stream.ts'
+import type { ReportSubject } from '../core/vocabulary.ts'
+import { dimensionColumn, otherDimensions, PATH_OF } from './brand-report.ts'
+import { fields, type StreamDefinition, TEXT_MAX, URL_MAX } from './defined-stream.ts'
 
 /* Reports of what models retrieve and cite, which not every service offers. */
 
@@ -40,8 +40,6 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
     adds: ['usage_count', 'citation_count', 'retrievals', 'retrieval_count'],
   },
 }
-
-const dimensionColumn = (name: Dimension): DefinedColumn => ({ name, path: PATH_OF[name], type: 'text' })
 
 /** The definition of a report of domains or URLs. */
 export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'brands'>): StreamDefinition {

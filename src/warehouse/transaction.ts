@@ -10,7 +10,8 @@ import { awayError, isAway, isContention, isLockTimeout, isStatementPooling } fr
 /** A statement with its values written into it, and how its rows are read. */
 export interface Statement<Answer> {
   sql: string
-  read(rows: Record<string, unknown>[]): Answer
+  // A method, so that each statement may name the type of its rows.
+  read(rows: object[]): Answer
 }
 
 /** A statement for each of the answers. */
@@ -29,7 +30,7 @@ export async function runBatch<Answers extends unknown[]>(
     | QueryResult[]
   // A single statement has a single result.
   const results = [answer].flat()
-  return statements.map(({ read }, index) => read(results[index]!.rows as Record<string, unknown>[])) as Answers
+  return statements.map(({ read }, index) => read(results[index]!.rows)) as Answers
 }
 
 /** A text or number as it is written in a statement. */

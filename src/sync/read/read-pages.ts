@@ -18,8 +18,6 @@ export interface Reader {
 /** Asks for one page of something whose other parameters are fixed. */
 export type ReadPage = (page: { limit: number; offset: number }) => Promise<Page>
 
-type KeyOfRaw = (raw: unknown) => string
-
 const PASSES = 3
 const LONGEST_KEY = 255
 
@@ -69,7 +67,8 @@ export async function hasNoRowAfter(read: ReadPage, rows: number): Promise<boole
  * the reading counts only if the overlaps match and there are as many different rows as offsets. Otherwise it is
  * repeated, and in the end refused.
  */
-export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyOfRaw, about: string): Promise<Page> {
+export async function readByOffset(read: ReadPage, limit: PageLimit, stream: Stream, about: string): Promise<Page> {
+  const keyOf = rawKeys(stream)
   let problem = ''
   for (let pass = 1; pass <= PASSES; pass++) {
     const items: unknown[] = []
@@ -107,7 +106,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, keyOf: KeyO
 }
 
 /** The identity of an unvalidated item: its key fields if it is sound, all of it if it is not. */
-export function rawKeys(stream: Stream): KeyOfRaw {
+function rawKeys(stream: Stream): (raw: unknown) => string {
   const positions = keyPositions(stream)
   return (raw) => {
     const parsed = stream.item.safeParse(raw)
@@ -161,7 +160,7 @@ export async function readList(
     if (whole) sifted = sink.finish()
     else {
       sink.discard()
-      page = await readByOffset(read, limit, rawKeys(stream), stream.name)
+      page = await readByOffset(read, limit, stream, stream.name)
     }
   }
   sifted ??= sift(stream, page.items, { needsTextCheck: page.needsTextCheck }, makeRows())

@@ -5,7 +5,7 @@ import { type Sifted, Sifter, sift } from '../../rows/sift.ts'
 import type { Page } from '../../source/client.ts'
 import { type DayStream, type Row, RowList, type Rows } from '../../streams/stream.ts'
 import type { PageLimit } from '../plan/density.ts'
-import { countDifferent, hasNoRowAfter, type ReadPage, rawKeys, readByOffset, readPage } from './read-pages.ts'
+import { countDifferent, hasNoRowAfter, type ReadPage, readByOffset, readPage } from './read-pages.ts'
 
 /** A day with more rows than a page. */
 interface LargeDay {
@@ -47,7 +47,7 @@ export async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () =
     }
   }
   try {
-    const page = await readByOffset(ask(stream, []), limit, rawKeys(stream), about)
+    const page = await readByOffset(ask(stream, []), limit, stream, about)
     return sift(stream, page.items, { range, needsTextCheck: page.needsTextCheck }, makeRows())
   } catch (error) {
     if (!(error instanceof IncompleteError) || problems.length === 0) throw error

@@ -78,11 +78,8 @@ function compareRows(day: Day, rows: number, answers: number): Difference[] {
   return [{ day, measure: 'answers', direction, lacksBrands: false, brands: new Set(), missing: answers - rows, text }]
 }
 
-const MEASURES: readonly { measure: Measure; name: string }[] = [
-  { measure: 'counts', name: 'mention_count' },
-  { measure: 'counts', name: 'visibility_count' },
-  { measure: 'answers', name: 'visibility_total' },
-]
+/** The positions in `TOTALLED` that a measure compares. */
+const POSITIONS: Record<Measure, readonly (0 | 1 | 2)[]> = { counts: [0, 1], answers: [2] }
 
 function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored: ReadonlySet<Measure>): Difference[] {
   const brands = new Set([...found.keys(), ...expected.keys()])
@@ -92,13 +89,14 @@ function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored:
     const directions = new Set<-1 | 1>()
     const differing = new Set<string>()
     for (const brand of brands) {
-      MEASURES.forEach(({ measure: of, name }, at) => {
-        const [sum, total] = [found.get(brand)?.[at] ?? 0, expected.get(brand)?.[at] ?? 0]
-        if (of !== measure || isClose(sum, total)) return
+      for (const at of POSITIONS[measure]) {
+        const sum = found.get(brand)?.[at] ?? 0
+        const total = expected.get(brand)?.[at] ?? 0
+        if (isClose(sum, total)) continue
         directions.add(sum < total ? -1 : 1)
         differing.add(brand)
-        texts.push(`the ${name} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
-      })
+        texts.push(`the ${TOTALLED[at]} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
+      }
     }
     if (texts.length === 0) continue
     const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`

@@ -164,19 +164,14 @@ async function countMoved(merge: Merge): Promise<Map<Day, number>> {
 /** The days that are held for review: those that lose all rows and, if more than half of the window would vanish, all that lose any. */
 function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
   if (load.acceptDeletes) return undefined
-  const days = compared.filter(({ date }) => !load.proven.has(date))
-  const total = (pick: (day: ComparedDay) => number, of = days) => of.reduce((sum, day) => sum + pick(day), 0)
-  const present = (day: ComparedDay) => day.present
-  const vanishing = (day: ComparedDay) => day.deleted
-  const all = total(vanishing) * 2 > total(present, [...compared])
+  const sum = (days: readonly ComparedDay[], column: 'present' | 'deleted') =>
+    days.reduce((total, day) => total + day[column], 0)
+  const unproven = compared.filter(({ date }) => !load.proven.has(date))
+  const losesMost = sum(unproven, 'deleted') * 2 > sum(compared, 'present')
   const isEmptied = (day: ComparedDay) => load.mayDelete && day.staged === 0
-  const held = days.filter((day) => vanishing(day) > 0 && (all || isEmptied(day) || stillHeld(day, load)))
+  const held = unproven.filter((day) => day.deleted > 0 && (losesMost || isEmptied(day) || stillHeld(day, load)))
   if (held.length === 0) return undefined
-  return {
-    present: total(present, held),
-    vanishing: total(vanishing, held),
-    days: new Set(held.map(({ date }) => date)),
-  }
+  return { present: sum(held, 'present'), vanishing: sum(held, 'deleted'), days: new Set(held.map(({ date }) => date)) }
 }
 
 /** A day that was held stays so while most of its rows are missing: a longer window must not let it through. */

@@ -41,8 +41,8 @@ export function windowSnapshot(
     where project_id = ${literal(projectId)} and date between ${literal(range.from)} and ${literal(range.to)}`
   return {
     sql,
-    read: ([row]) => {
-      const { count, digest: text } = row as unknown as { count: number; digest: string | null }
+    read([row]: { count: number; digest: string | null }[]) {
+      const { count, digest: text } = row!
       return { count, digest: text === null ? undefined : BigInt(text) }
     },
   }

@@ -1,5 +1,5 @@
 import type { Config } from '../../core/config/load.ts'
-import { messageOf, UsageError } from '../../core/errors.ts'
+import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction, LONG_WORK, literal, runBatch, type Statement, type Transaction } from '../transaction.ts'
@@ -51,7 +51,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
     }
     return await inTransaction(warehouse, work, undefined, LONG_WORK)
   } catch (error) {
-    if ((error as { code?: string }).code !== '42501') throw error
+    if (codeOf(error) !== '42501') throw error
     throw new UsageError(
       `the database role lacks a privilege: ${messageOf(error)}; docs/how-to/database-role.md lists the grants it needs`,
     )
@@ -77,7 +77,7 @@ function whatIsMade({ schema, opsSchema }: Warehouse): Statement<Made> {
   const ledger = `to_regclass(${literal(quote(opsSchema, 'migrations'))})`
   const sql = `select ${hasSchema(schema)} as schema, ${hasSchema(opsSchema)} as ops, ${ledger} is not null as ledger,
     exists (select from pg_attribute where attrelid = ${ledger} and attname = 'checksum' and not attisdropped) as checksums`
-  return { sql, read: ([row]) => row as unknown as Made }
+  return { sql, read: ([row]: Made[]) => row! }
 }
 
 /** Asked before: "if not exists" would lock the table on every run, and ask for the right to create schemas. */

@@ -44,10 +44,10 @@ export interface MadeObject {
 const OBJECT =
   /^(create|drop|alter|comment on|insert into) (?:(?:or replace|unlogged|unique) )?(?:(table|sequence|view|function|trigger|index) (?:(\w+) (?:[^{]* )?on )?)?\{(schema|ops)\}\.(\w+)/
 
-/** What these migrations made and did not drop, in the order in which it was made. */
-export function madeBy(migrations: readonly Migration[]): MadeObject[] {
+/** What the migrations made and did not drop, in the order in which it was made. */
+export function madeByMigrations(): MadeObject[] {
   let made = new Map<string, MadeObject>()
-  for (const sql of migrations.flatMap(({ text }) => statementsOf(text))) {
+  for (const sql of readMigrations().flatMap(({ text }) => statementsOf(text))) {
     const [, verb, word = 'table', own, schema, relation] = OBJECT.exec(sql) ?? []
     if (verb === undefined) continue
     // An index belongs to its table.

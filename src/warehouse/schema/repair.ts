@@ -9,7 +9,7 @@ import { customDefinition } from '../../streams/source-report.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
-import { type MadeObject, madeBy, readMigrations, withSchemas } from './migrations.ts'
+import { type MadeObject, madeByMigrations, withSchemas } from './migrations.ts'
 import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 import { readSql } from './views.ts'
 
@@ -54,7 +54,7 @@ function findDamage(present: Present, warehouse: Warehouse): Damage {
     kind === 'function' || kind === 'trigger'
       ? present.others.has([`${kind} ${schema}`, ...(table === undefined ? [] : [table]), name].join('.'))
       : present[schema].has(name)
-  const gone = madeBy(readMigrations()).filter((object) => !isThere(object))
+  const gone = madeByMigrations().filter((object) => !isThere(object))
   const isLost = ({ kind, schema, name }: MadeObject) =>
     schema === 'ops' && (kind === 'table' || kind === 'sequence') && name !== 'calendar'
   const { schema, opsSchema } = warehouse
@@ -153,7 +153,7 @@ export async function findForeignObjects(
   { pool, schema, opsSchema }: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<string | undefined> {
-  const functions = madeBy(readMigrations()).filter(({ kind }) => kind === 'function')
+  const functions = madeByMigrations().filter(({ kind }) => kind === 'function')
   const named = [...reports, ...custom_streams, ...functions].map(({ name }) => name)
   const { rows } = await pool.query<{ what: string; owner: string }>(readSql('queries/foreign_objects'), [
     schema,

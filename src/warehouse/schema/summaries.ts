@@ -157,8 +157,10 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
   const { byPrompt } = summarized(config)
   if (byPrompt !== undefined) await openDropped(warehouse, byPrompt)
   const { rows: found } = await warehouse.pool.query(`select from ${ops('open_periods')} limit 1`)
-  let [periods, written, isDone] = [0, 0, found.length === 0]
-  while (!isDone && !signal.aborted) {
+  if (found.length === 0) return 0
+  let periods = 0
+  let written = 0
+  while (!signal.aborted) {
     const sumSome = async ({ client }: Transaction) => {
       // Once we hold the lock, every earlier change is committed. Later changes open their periods again.
       await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
@@ -174,7 +176,7 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
     const { summed, rows } = await inTransaction(warehouse, sumSome, signal)
     periods += summed
     written += rows
-    isDone = summed < PERIODS_AT_ONCE
+    if (summed < PERIODS_AT_ONCE) break
   }
   // A table that was just filled has no statistics, and plans without them are slow.
   if (written >= ROWS_WORTH_ANALYZING)
