@@ -12,7 +12,7 @@ import type { RunReport } from './sync/run/report.ts'
 import { runSync } from './sync/run/run-sync.ts'
 import type { Observer } from './sync/run/task.ts'
 
-/* What the package offers to programs: the client of the service, and a sync as the command does it. */
+/* The interface for programs: the client of the service, and a sync as the command runs it. */
 
 export type { Config } from './core/config/load.ts'
 export { type Caller, type Client, type ClientOptions, createClient, type Page } from './source/client.ts'

@@ -148,7 +148,7 @@ export async function withExisting<T>(
   }
 }
 
-/** What `check` reports of an embedded Postgres that the first sync creates. */
+/** The report of `check` on an embedded Postgres that the first sync creates. */
 export function describeNewDatabase(config: Config): string {
   findPackage()
   const folder = dataFolder(config)
@@ -197,7 +197,7 @@ function withoutSecrets(text: string): string {
   return Object.assign(new URL(text), { password: '', search: '' }).href
 }
 
-/** What goes wrong while closing comes after the result and must not change it. */
+/** Errors while closing come after the result and must not change it. */
 async function quietly(log: Log, what: string, closing: Promise<unknown>): Promise<void> {
   await closing.catch((error: unknown) => log.warn({ what, reason: messageOf(error) }, 'could not be closed'))
 }

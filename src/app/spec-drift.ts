@@ -10,11 +10,11 @@ import type { Stream } from '../streams/stream.ts'
 /* Compares a published OpenAPI description with what is sent to the service and read from it. */
 
 interface SpecDrift {
-  /** What is used and not described any more. */
+  /** Parts that we use and that are no longer described. */
   gone: string[]
-  /** What is described otherwise than it is read. */
+  /** Parts whose description differs from the way we read them. */
   different: string[]
-  /** What is described and not used. */
+  /** Parts that are described and not used. */
   added: string[]
 }
 
@@ -38,7 +38,7 @@ interface Node {
 }
 type Spec = { paths: Record<string, Record<string, unknown>> }
 
-/** What is sent to an operation, and what is read of its answer. */
+/** The fields that are sent to an operation, and those that are read from its answer. */
 interface Use {
   /** As "GET prompts". */
   operation: string
@@ -236,7 +236,7 @@ function createReader(spec: Spec) {
 /** All operations, as "GET prompts". */
 function operationsOf({ paths }: Spec): ReadonlyMap<string, Node> {
   const operations = new Map<string, Node>()
-  // What comes before the paths that we know, as /v1/. Other paths of the description may begin otherwise.
+  // The prefix of the paths that we know, such as /v1/. Other paths of the description may begin differently.
   const known = ['reports/brands', 'prompts/suggestions', 'project-profile']
   const starts = known.flatMap(
     (end) =>

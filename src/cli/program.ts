@@ -24,7 +24,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     return code
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok
-    // What was typed may hold a secret, and the configuration may not have been read.
+    // The command line may hold a secret, and the configuration may not have been read.
     const { learnEnvironment } = await import('../core/config/load.ts')
     learnEnvironment(redactor, env)
     if (error instanceof CommanderError) {
@@ -52,7 +52,7 @@ function printError({ stdout, redactor }: Surroundings, code: string, message: s
   stdout.write(`${printable(JSON.stringify(redactor.value({ error: { code, message } }), null, 2))}\n`)
 }
 
-/** What commander has to say of a wrong command line is collected in `complaints`. */
+/** Collects commander's messages about a wrong command line in `complaints`. */
 function buildProgram(
   args: readonly string[],
   surroundings: Surroundings,

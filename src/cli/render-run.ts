@@ -25,7 +25,7 @@ const COLUMNS: TableColumn<StreamReport>[] = [
 ]
 const MOST_LISTED = 3
 
-/** What a summary knows beside the run. */
+/** Facts for the summary besides the run. */
 export interface RunContext {
   warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
   names: ProjectNames
@@ -146,7 +146,7 @@ function nextSteps(report: RunReport, context: RunContext): NextStep[] {
   return steps.filter(({ run }, index) => steps.findIndex((other) => other.run === run) === index)
 }
 
-/** What to do, and the command that does it; without one, the same again. */
+/** The advice, and the command to run. Without a command, the same one again. */
 type Cure = [say: string, words?: string]
 
 function stepsAfter(

@@ -39,7 +39,7 @@ export interface EndedRun {
 /** One run from its start to its end, also if it fails before the ledger knows of it. */
 export class FollowedRun {
   readonly telemetry: RunTelemetry
-  /** What it works with, while that is open. */
+  /** The service and the database, while they are open. */
   open: Open | undefined
   private runId = NO_RUN
   private readonly begun: number
@@ -80,7 +80,7 @@ export class FollowedRun {
   }
 }
 
-/** What a command that is reported is given, beside what it works with. */
+/** Arguments of a reported command besides the service and the database. */
 interface Reporter {
   observer: Observer
   /** After the result was printed, with the database still open. */

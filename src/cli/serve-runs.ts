@@ -96,7 +96,6 @@ export function serveRuns(
   }
 }
 
-/** What `serve` is made of. */
 export interface ServeParts {
   session: Session
   open: Open
@@ -110,7 +109,7 @@ export interface ServeParts {
 
 const OUTSIDE_MS = 10_000
 
-/** What `serve` does after each run: reports, alerts, pruning. No run waits for it. */
+/** The work after each run of `serve`: reports, alerts, pruning. No run waits for it. */
 export class AfterRun {
   /** True if a sync failed because the database was away: another one runs once it is back. */
   owesSync = false

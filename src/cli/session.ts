@@ -20,7 +20,6 @@ export interface GlobalOptions {
 /** Lines of a text for people; what is false or undefined is left out. */
 export type Part = string | false | undefined
 
-/** What a command works with. */
 export type Session = ReturnType<typeof openSession>
 
 /** The days, streams and projects that were named. */

@@ -139,7 +139,7 @@ export function cleanError<T>(error: T, redactor: Redactor, depth = 0): T {
   for (const name of ['message', 'stack'] as const) {
     const text = error[name]
     const clean = text === undefined ? text : redactor.text(text)
-    // Those of the platform have no message that could be set.
+    // Errors of the platform have a message that cannot be set.
     if (clean !== text) Object.defineProperty(error, name, { value: clean, configurable: true, writable: true })
   }
   cleanError(error.cause, redactor, depth + 1)

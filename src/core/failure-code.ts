@@ -1,11 +1,11 @@
 import { codeOf } from './errors.ts'
 
-/** What a failure means for other reads, and for the process that reads. */
+/** The consequences of a failure for other reads, and for the process that reads. */
 interface FailureRule {
   /** How much cannot be read for the same reason. */
   ends: 'window' | 'stream' | 'project' | 'run'
   /**
-   * Who is at fault, which decides what a worker of the queue does:
+   * The cause, which decides what a worker of the queue does:
    * - `window`: the window itself. It counts as a failed attempt.
    * - `access`: the key that this process has. Another process may be let in.
    * - `route`: one project or operation does not answer here. Another process may get an answer.

@@ -1,7 +1,7 @@
 /** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
 export function clip(text: string, length = 300): string {
   const cut = text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
-  // What comes from the service may hold, and a cut may leave, what Postgres cannot store.
+  // Texts of the service, and texts that were cut, may contain characters that Postgres cannot store.
   return cut.replaceAll('\0', '\uFFFD').toWellFormed()
 }
 
@@ -41,14 +41,14 @@ export function listSome(items: readonly string[], most = 5): string {
  */
 
 // All of C0, DEL and C1, and the bidirectional overrides and isolates.
-const OBEYED = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu
+const CONTROL_CHARACTERS = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu
 
 /**
  * A text that is safe on a terminal: line feeds stay, everything else is written as \uXXXX. JSON keeps its
  * meaning, because it holds such characters only within texts, where the escape says the same.
  */
 export function printable(text: string): string {
-  return text.replaceAll('\r\n', '\n').replaceAll(OBEYED, (character) => {
+  return text.replaceAll('\r\n', '\n').replaceAll(CONTROL_CHARACTERS, (character) => {
     if (character === '\n') return character
     if (character === '\t') return ' '
     return `\\u${character.codePointAt(0)!.toString(16).padStart(4, '0')}`

@@ -85,7 +85,7 @@ export type BaseStream = (typeof BASE_STREAMS)[number]
 export const EXTRA_STREAMS = ['projects', 'brands', 'topics', 'tags', 'model_channels', 'url_classifications'] as const
 export type ExtraStream = (typeof EXTRA_STREAMS)[number]
 
-/** What reports are about; each but the first is an extra. */
+/** The subjects of reports. Each but the first is an extra. */
 export const REPORT_SUBJECTS = ['brands', 'domains', 'urls'] as const
 export type ReportSubject = (typeof REPORT_SUBJECTS)[number]
 

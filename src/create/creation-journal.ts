@@ -56,13 +56,13 @@ export function failed(message: string, end: Pick<Made, 'stop' | 'open'> = {}): 
 
 type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
 
-/** What exists, by the tables, by the service's lists and by what was tried before. */
+/** Knows which entities exist, from the tables, the service's lists and earlier attempts. */
 export class CreationJournal {
   private readonly known = new Map<CreationKind, Map<string, string | null>>()
   private readonly tried = new Map<CreationKind, Map<string, Creation>>()
   /** The topics that prompts can have. A topic that was created before may be removed since. */
   private readonly topicIds = new Map<string, string>()
-  /** What was sent in this command and has no known end. */
+  /** Requests that this command sent and whose outcome is unknown. */
   private readonly inDoubt = new Set<string>()
 
   constructor(
@@ -77,7 +77,7 @@ export class CreationJournal {
     for (const kind of kinds) await this.look(kind)
   }
 
-  /** What was created is in the tables when the command ends; if that fails, the next sync brings it. */
+  /** Stores created entities in the tables at the end of the command. If that fails, the next sync does it. */
   async close(results: readonly { status: string }[]): Promise<void> {
     if (this.signal.aborted || !results.some(({ status }) => status === 'created')) return
     for (const kind of this.known.keys()) {
@@ -261,7 +261,7 @@ export class CreationJournal {
       if (state === 'created' || state === 'existing') known.set(name, known.get(name) ?? id)
   }
 
-  /** What the API cannot list is kept from its creation. */
+  /** Entities that the API cannot list are stored when they are created. */
   private async saveCreated({ kind, name, color }: CreationRequest, id: string | null): Promise<void> {
     const { warehouse } = this.services
     if (kind === 'topic' && id !== null) {

@@ -9,7 +9,7 @@ import { type CreationRequest, countryCode, requestOf } from './creation-request
 
 /* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
 
-/** What a column or field may be called. */
+/** Accepted names of columns and fields. */
 const NAMES: Record<string, keyof CreationRequest> = {
   text: 'text',
   prompt: 'text',
@@ -59,7 +59,7 @@ export function readRequests(file: string, kind: CreationKind): CreationRequest[
   return requests.map(({ wish }) => wish)
 }
 
-/** What the service would refuse, by its documented limits. */
+/** Requests that exceed the documented limits of the service. */
 export function problemsOf(wish: CreationRequest): string[] {
   const { error } = SCHEMAS[wish.kind].safeParse(requestOf(wish, undefined), { reportInput: true })
   const problems = (error?.issues ?? []).map(({ path, message, input }) => {

@@ -18,7 +18,7 @@ export type YearDay = { date: Day } & Record<
   number
 >
 
-/** What is known of the days of some streams of a project, as SQL. Days that were never read are not among them. */
+/** SQL for the known days of some streams of a project. Days that were never read are not among them. */
 function calendar({ opsSchema }: Warehouse): string {
   // By stream and day, so that the indexes are used on every version of Postgres, however many restatements there are.
   return `select c.stream, c.date, c.rows, c.read_at, c.state, coalesce(r.restated, 0)::bigint as restated
@@ -60,7 +60,7 @@ const MOST_CHANGES = 100
 
 export interface DayDetail {
   streams: (Pick<Coverage, 'stream' | 'rows' | 'read_at' | 'run_id' | 'state' | 'held_since' | 'difference'> & {
-    /** What the answer that is held would have done, as its run wrote it down; null if it is not held, or the run is pruned. */
+    /** The changes that the held answer would have made, as its run stored them; null if the day is not held, or the run was pruned. */
     held_because: { rows_present: number; rows_vanishing: number } | null
   })[]
   /** The last changes, the newest first. */

@@ -95,7 +95,7 @@ export async function controlSizes(
   return rows
 }
 
-/** What cannot be compared: `counts`, nothing of the stream adds up; `answers`, only its numbers of answers do not. */
+/** A measure that cannot be compared: `counts`, nothing of the stream adds up; `answers`, only its numbers of answers do not. */
 export type Measure = 'counts' | 'answers'
 
 export function notAdditive({ opsSchema }: Warehouse, { projectId, stream }: ProjectStream): Statement<Set<Measure>> {

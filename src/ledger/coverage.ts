@@ -17,7 +17,7 @@ export interface CoveredDay {
   isReconciled: boolean
 }
 
-/** What is known of each day of a stream within a range, oldest first. */
+/** The known days of a stream within a range, oldest first. */
 export async function readCoverage(
   { ops }: Warehouse,
   projectStream: ProjectStream,
@@ -91,7 +91,7 @@ export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream):
   return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => undefined }
 }
 
-/** What the ledger knew of a range before a load. */
+/** The state of a range in the ledger before a load. */
 export interface PriorCoverage {
   /** The days that were read, and their states. */
   states: Map<Day, CoverageState>
@@ -101,7 +101,7 @@ export interface PriorCoverage {
   hasRejects: boolean
 }
 
-/** What is known of a range. The statement fails with a SupersededError if an answer that was asked for later was loaded. */
+/** Reads the state of a range. The statement fails with a SupersededError if an answer that was asked for later was loaded. */
 export function coverageUnlessSuperseded(
   { opsSchema }: Warehouse,
   projectStream: ProjectStream,
@@ -226,7 +226,7 @@ export async function adjustRows(
   }
 }
 
-/** What the ledger knew of a list before a load. */
+/** The state of a list in the ledger before a load. */
 export interface PriorList {
   /** True if rows of it wait in quarantine, or its state on some day is not `read`. */
   isUnsettled: boolean

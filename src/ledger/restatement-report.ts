@@ -7,13 +7,13 @@ import type { OpsTables } from '../warehouse/database.ts'
 import type { Change } from '../warehouse/load/window-effect.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
-/* What the service changed in days that were read before, for people. */
+/* Changes that the service made in days that were read before, for people. */
 
 const SUMMED = ['days', 'rows_inserted', 'rows_updated', 'rows_deleted'] as const
 type RestatementTotals = Record<(typeof SUMMED)[number], number>
 type Restatement = Selectable<OpsTables['restatements']>
 
-/** What one run found changed in one stream of a project. The cause is a change of a brand in the week before. */
+/** The changes that one run found in one stream of a project. The cause is a change of a brand in the week before. */
 type RestatementGroup = RestatementTotals &
   Pick<Restatement, 'run_id' | 'project_id' | 'stream' | 'seen_at' | 'cause'> & { from: Day; to: Day }
 
@@ -72,7 +72,7 @@ export async function readRestatements(warehouse: Warehouse, filter: Restatement
 
 export type RunChange = Omit<RestatementTotals, 'days'> & { date: Day; streams: string[]; projects: number }
 
-/** What a run found changed, by day, the newest first, and how many days there are in all. */
+/** The changes that a run found, by day, newest first, and the number of all such days. */
 export async function changesOfRun(
   warehouse: Warehouse,
   run: { run_id: number; started_at: Date; ended_at: Date | null },
@@ -115,7 +115,7 @@ export async function saveRestatements(
 async function changeOfBrand({ client, schema }: Transaction, projectId: string): Promise<string | null> {
   const history = quote(schema, 'brand_history')
   const { rows } = await client.query<{ brand: string; valid_from: Date }>(
-    // What was seen for the first time is no change.
+    // Rows that are seen for the first time are no change.
     `select coalesce(h.name, h.brand_id) as brand, h.valid_from from ${history} h join ${history} b
        on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
      where h.project_id = $1 and h.valid_from > now() - interval '7 days'

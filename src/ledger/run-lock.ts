@@ -35,7 +35,7 @@ export interface LockOptions {
   signal?: AbortSignal | undefined
   /** Shared leases hold off only exclusive ones. */
   shared?: boolean
-  /** What the holder of a lease is doing, for the error; by default it syncs. */
+  /** The work of the holder of a lease, for the error; a sync by default. */
   activity?: (projectStream: ProjectStream) => string
 }
 

@@ -5,7 +5,7 @@ import { clip, count, grouped, listSome } from '../core/text.ts'
 
 export type TroubleKind = ReportedCode | 'held' | 'unreconciled' | 'quarantined'
 
-/** What went wrong in one way, over all projects and streams. */
+/** All failures of one kind, over all projects and streams. */
 export interface Trouble {
   kind: TroubleKind
   /** Windows and lists, or rows if they were quarantined. */
@@ -65,7 +65,7 @@ export function runReason({ outcome, error, summary }: EndedRun): string | undef
   return sentence(texts)
 }
 
-/** What ended the run as a whole also left its windows unread: their reasons say nothing new. */
+/** If the whole run failed, its unread windows have the same reason. They are not listed again. */
 export const AFTERMATH: ReadonlySet<TroubleKind> = new Set(['key', 'transient', 'error', 'interrupted'])
 
 function sentence(parts: readonly string[]): string {

@@ -7,13 +7,13 @@ import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /*
- * What the service was found not to offer. It is not asked for again for a week: it may begin to offer it. What was read before is asked
- * for again the next day: the service may have erred.
+ * Streams that the service does not offer. They are requested again after a week, because the service may begin to offer them.
+ * Streams that were read before are requested again the next day, because the service may have erred.
  */
 
 type NotOffered = Selectable<OpsTables['not_offered']> & { was_read: boolean }
 
-/** What is known not to be offered, and need not be asked for now. */
+/** Streams that are not offered and need not be requested now. */
 export async function readNotOffered(
   { pool, opsSchema }: Warehouse,
   projectIds: readonly string[],

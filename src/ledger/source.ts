@@ -41,7 +41,7 @@ export async function claimSource(warehouse: Warehouse, address: string): Promis
   throw new UsageError(refusal(known, address))
 }
 
-/** What to say if the sources differ. Synthetic rows cannot be distinguished from real ones later, so these never mix. */
+/** The error if the sources differ. Synthetic rows cannot be distinguished from real ones later, so these never mix. */
 export function refusal(known: string, address: string): string {
   const facts = `this warehouse is filled from ${shown(known)}, but this command would read ${shown(address)}`
   if (known === REFERENCE) return `${facts}: use another database, so that synthetic and real rows never mix`

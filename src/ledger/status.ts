@@ -80,7 +80,7 @@ interface StatusOptions {
   runs: number
   /** The most held ranges to list; without it, all. */
   most?: number
-  /** What a process that looks often keeps from one look to the next, instead of reading it anew. */
+  /** Values that a long-running process caches instead of reading them each time. */
   kept?: { runs(warehouse: Warehouse): Promise<RunRow[]>; lookback(): Status['lookback'] }
 }
 

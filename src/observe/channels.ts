@@ -54,7 +54,7 @@ function pagerDutyEvent(notice: Notice, key: string, installation: string): obje
   }
 }
 
-// What Slack takes in a header, and in a field of a section.
+// The limits of Slack for a header, and for a field of a section.
 const LONGEST_HEADER = 150
 const LONGEST_FIELD = 1900
 const MARKS = { critical: '🔴', error: '🔴', warning: '🟠' }

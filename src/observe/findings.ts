@@ -7,10 +7,10 @@ export type Condition = 'run' | 'key' | 'held' | 'unreconciled' | 'stale' | 'dat
 export type Severity = 'critical' | 'error' | 'warning'
 
 export interface Finding {
-  /** What is wrong, as the beginning of a sentence. */
+  /** The problem, as the beginning of a sentence. */
   what: string
   severity: Severity
-  /** What it is about, if it can spread: streams of projects. */
+  /** The streams of projects that it concerns, if it can spread. */
   members: string[]
   /** Members that resolved while others did not. */
   over?: string[]
@@ -127,7 +127,7 @@ export function findingsOfStatus(
   now: Date,
   maxStalenessMs: number,
 ): Findings {
-  // What was never read shows as missing, and as a run that failed; it is not late.
+  // Streams that were never read are reported as missing and as a failed run. They are not late.
   const stale = status.streams.filter(
     ({ last_read_at }) => last_read_at !== null && now.getTime() - last_read_at.getTime() > maxStalenessMs,
   )

@@ -9,13 +9,13 @@ import { NO_RUN } from './findings.ts'
 const SPEC = 'https://openlineage.io/spec'
 
 export interface RunEndpoints {
-  /** What the warehouse remembers as its source: an address, or "reference". */
+  /** The recorded source of the warehouse: an address, or "reference". */
   sourceAddress: string
   /** Without a password. */
   warehouse: string
 }
 
-/** What stays the same from the first event of a run to its last. */
+/** The facts that all events of a run share. */
 export interface LineageRun extends RunEndpoints {
   uuid: string
   config: Pick<Config, 'lineage' | 'warehouse'>

@@ -42,7 +42,7 @@ function namesIn(registry: Registry) {
   })
 }
 
-/** What a server and a command that ends both report. */
+/** Metrics that a server and a command both report. */
 function lastingGauges(registry: Registry) {
   const named = namesIn(registry)
   const lastRun = new Gauge(named('last_run_timestamp_seconds', 'When a command last ended', ['command']))

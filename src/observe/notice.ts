@@ -18,7 +18,7 @@ export interface Notice {
   /** The status page, of the project if it is only one. */
   page: string | null
   command: string | null
-  /** What is wrong, or what is over, in a few words. */
+  /** The problem, or its end, in a few words. */
   title: string
 }
 
@@ -71,7 +71,7 @@ export function noticeOf(
   }
 }
 
-/** What people want to know besides the sentence. */
+/** Details besides the sentence. */
 export function factsOf({ projects, since, run, reason, page, command }: Notice): [label: string, value: string][] {
   const facts = {
     Projects: projects.length === 0 ? null : listSome(projects, MOST_NAMED),

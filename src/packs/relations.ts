@@ -45,7 +45,6 @@ export interface Use {
   unused: readonly string[]
 }
 
-/** What a pack is made from. */
 export interface Pack extends Pick<Use, 'channelViews'> {
   relations: Relation[]
   projects: readonly string[]
@@ -154,7 +153,7 @@ function grainOf({ columns }: TableNote, grain: readonly string[]): string[] {
   return there.filter((name) => name !== implied)
 }
 
-/* What columns hold, for tools that format numbers by it. A name means the same in every table and view. */
+/* The kinds of columns, for tools that format numbers. A name means the same in every table and view. */
 
 const SHARES: ReadonlySet<string> = new Set(COMMENTS.shares.split(' '))
 

@@ -10,7 +10,6 @@ import { reportBy } from '../warehouse/schema/views.ts'
 
 export type Values = Record<string, unknown>
 
-/** What templates know of the configuration. */
 export function valuesOf(config: Config, projects: readonly string[]): Values {
   const { host, port, max_staleness } = config.serve
   const stale_seconds = secondsOf(max_staleness)

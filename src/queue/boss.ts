@@ -54,7 +54,7 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
       await api.updateQueue(name, { name, expireInSeconds: EXPIRE_SECONDS })
       return { name, api, warehouse, close }
     } catch (error) {
-      // What was begun has timers of its own, which would keep the process alive.
+      // pg-boss starts timers, which would keep the process alive.
       await close().catch(() => {})
       if (codeOf(error) !== PRIVILEGE) throw error
       throw new UsageError(
@@ -131,7 +131,7 @@ export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Pr
 // Raised whenever the same answer would be loaded as other rows than before, or results are written in another form.
 const LOADING_VERSION = 4
 
-/** What decides which rows a window becomes. */
+/** The settings that decide which rows a window becomes. */
 interface QueueIdentity {
   config: Config
   streams: StreamSet

@@ -1,6 +1,6 @@
 import { type FailureCode, failureRule } from '../core/failure-code.ts'
 
-/** What a worker does with a window that it could not load. */
+/** A worker's action on a window that it could not load. */
 interface FailureEnd {
   /**
    * - `discard`: the run that asked for it is over.
@@ -36,7 +36,7 @@ export function endOfFailure(code: FailureCode, { failures, statuses, isRevoked 
   // Other projects and operations may still be read from here.
   if (fault === 'route') return { end: 'return', backsOff: false }
   if (isWorkersFault(code, statuses)) return { end: 'release', backsOff: true }
-  // What the service refuses it refuses again; what to do about a newer read, the run decides.
+  // The service refuses such a request again. The run decides about newer reads.
   const isFinal = isRefusal || code === 'superseded' || failures + 1 >= MOST_FAILURES
   return { end: isFinal ? 'report' : 'retry', backsOff: false }
 }

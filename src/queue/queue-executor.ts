@@ -58,7 +58,7 @@ const LEAVING_MS = 6000
 const MOST_SUPERSEDED_READS = 5
 
 /**
- * Who does the work items of a run:
+ * The process that performs the work items of a run:
  * - `alone`: no worker is alive, so nothing is put into the queue and this process does everything.
  * - `shared`: workers do them, and this process does only what they return.
  * - `helping`: all workers back off, or none finished a window for five seconds, so this process works, too.

@@ -17,7 +17,7 @@ import { fetchJobs, type Queue, within } from './boss.ts'
  * Lock order: the job, then the row. This prevents deadlocks.
  */
 
-/** What a worker needs to know of the run that a window belongs to. */
+/** The facts about the run that a worker needs for one of its windows. */
 export type RunSettings = Pick<Run, 'command' | 'acceptDeletes' | 'lookbackFrom'> & { pageLimit: number }
 
 export interface NewWindow {
@@ -32,11 +32,11 @@ export interface TakenWindow extends Omit<NewWindow, 'priority'> {
   runId: number
   settings: RunSettings
   failures: number
-  /** What earlier attempts cost. */
+  /** The cost of earlier attempts. */
   spent: WindowCost | null
 }
 
-/** What a worker reports to the run: a result as JSON, with what it cost. */
+/** The report of a worker to the run: a result as JSON, and its cost. */
 export interface WindowResult {
   result:
     | ItemResult
@@ -55,7 +55,7 @@ export interface WindowCost {
 
 export const NO_COST: WindowCost = { seconds: 0, statuses: {} }
 
-/** What several attempts cost together. */
+/** The cost of several attempts together. */
 export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
@@ -157,7 +157,7 @@ export async function publishResult(
   )
 }
 
-/** What releasing a window counts as. */
+/** How a release is counted. */
 export interface Release {
   workerId: string
   /** An attempt that failed though its worker was well, and what all attempts cost. */

@@ -117,7 +117,7 @@ export function createSharedBudget(
   }
 }
 
-/** What a process that is gone had sent no longer counts as under way. */
+/** Requests of dead processes no longer count as in flight. */
 export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promise<void> {
   const rows = await warehouse.ops
     .selectFrom('request_budgets')
@@ -130,7 +130,7 @@ export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promi
   }
 }
 
-/** What is left for each project, as the service last reported to any of the processes. */
+/** The remaining requests of each project, as the service last reported to any process. */
 export async function readBudgets({ ops }: Warehouse): Promise<Map<string, BudgetView>> {
   const now = sql<number>`(extract(epoch from clock_timestamp()) * 1000)::float8`.as('now')
   const rows = await ops.selectFrom('request_budgets').select(['project_id', 'state', 'per_minute', now]).execute()

@@ -35,7 +35,7 @@ import { HEARTBEAT_MS, heartbeat, reapWindows, type WorkerSelf } from './workers
 const SHORTEST_NAP_MS = 30
 const LONGEST_NAP_MS = 500
 const TROUBLE_MS = 1000
-// What a step may take besides the time limit of a request.
+// The time that a step may take besides the time limit of a request.
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
@@ -270,7 +270,7 @@ export class QueueWorker {
     })
   }
 
-  /** What windows of one run teach each other; at most a few runs are remembered. */
+  /** The memory that windows of one run share. Only the latest runs are remembered. */
   private memoryOf({ runId, settings }: TakenWindow): RunMemory {
     const known = this.memory.get(runId) ?? newRunMemory(settings.pageLimit)
     this.memory.set(runId, known)

@@ -10,7 +10,7 @@ import type { Queue } from './boss.ts'
 import { releaseWindow } from './run-windows.ts'
 import { voidRequestsOf } from './shared-budget.ts'
 
-/* Who takes windows, by heartbeats, and what becomes of windows whose worker is gone. */
+/* Workers and their heartbeats, and the fate of windows whose worker is dead. */
 
 export type WorkerState = Omit<Selectable<OpsTables['workers']>, 'source' | 'process'>
 
@@ -18,7 +18,6 @@ export const HEARTBEAT_MS = 2000
 // Several heartbeats may be missed.
 const SILENT_SECONDS = 9
 
-/** Who a worker is. */
 export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> & { id: string; source: string }
 
 type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>

@@ -146,7 +146,7 @@ export function chatList(
   )
 }
 
-/* What reports of the live service take besides. */
+/* Parameters that only the live service accepts. */
 
 const IS: Record<(typeof COMPARISONS)[number], (value: number, than: number) => boolean> = {
   gt: (value, than) => value > than,

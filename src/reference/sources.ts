@@ -4,7 +4,7 @@ import { brandDomain } from './extras.ts'
 import { hashText, seededRandom } from './names.ts'
 import type { Brand, Chat, Project, World } from './world.ts'
 
-/* What answers retrieve and cite: the reports of domains and URLs, aggregated from the chats as the brand report is. */
+/* Sources that answers retrieve and cite: the reports of domains and URLs, aggregated from the chats like the brand report. */
 
 const OTHERS = [
   ['runnersdigest.example', 'EDITORIAL'],
@@ -53,7 +53,7 @@ function sourcesOf(project: Project, chat: Chat): Source[] {
   })
 }
 
-/** What a single answer says, as the service gives it for one chat. */
+/** The content of a single chat. */
 export function chatContent(project: Project, chat: Chat): Record<string, unknown> {
   const names = chat.mentions.map(({ brand }) => brand.name)
   const answer = names.length === 0 ? 'It depends on the shoe.' : `Look at ${names.join(', ')}.`

@@ -134,7 +134,7 @@ export class PackedRows implements Rows {
     this.count = 0
   }
 
-  /** What COPY is to be sent. */
+  /** The data for COPY. */
   *chunks(): Generator<Buffer> {
     if (this.segments.length === 0) {
       // Few rows go as one piece, since each takes a message.

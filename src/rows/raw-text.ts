@@ -1,4 +1,4 @@
-// What is kept of one raw item, of those of one answer together, and of each further one if that is too much.
+// Limits in characters: of one raw item, of all items of an answer, and of each further item beyond that.
 const LONGEST = 65_536
 const LONGEST_TOGETHER = 4_194_304
 const LEAST = 500

@@ -36,12 +36,12 @@ export interface Reject {
 
 export const CONTRADICTION = 'the same key stands twice in one answer with different values'
 
-/** What an answer comes to. */
+/** The result of sifting an answer. */
 export interface Sifted<R extends Rows = Rows> {
   rows: R
   /** How many rows each day has, for streams that are read by days. */
   rowsByDay: Map<Day, number>
-  /** What each day adds up to; only brand reports have totals. */
+  /** The totals of each day. Only brand reports have them. */
   totals: TotalsByDay | undefined
   /** The rows of child tables, by table. */
   children: Map<string, Row[]>
@@ -73,13 +73,13 @@ export function sift<R extends Rows>(
 interface SiftingSink<R extends Rows> extends ItemSink {
   /** How many items of the answer only repeated others. */
   repeats(): number
-  /** What each day has so far. */
+  /** The rows of each day so far. */
   found(): FoundDays
   finish(): Sifted<R>
   discard(): void
 }
 
-/** What an answer has of each day, before it is loaded. */
+/** The rows of each day in an answer, before it is loaded. */
 export interface FoundDays {
   rowsByDay: ReadonlyMap<Day, number>
   totals: TotalsByDay | undefined
@@ -238,7 +238,7 @@ export class Sifter<R extends Rows> {
         contradicted.set(position, checked.row)
         this.count(checked.row, -1)
       }
-      // What was added to the first one before the contradiction came is rejected with it. A duplicate of it is not.
+      // Rows that were added to the first one before the contradiction are rejected with it. Its duplicates are not.
       const isPartOfIt = isFirst || stream.adds !== undefined
       if (isPartOfIt && !this.contradictingItems.has(index)) this.reject(raw, index, CONTRADICTION)
     }

@@ -15,7 +15,7 @@ const KEPT = 8
 /** Answers beyond this size are read one at a time: each may take as much memory as all others together. */
 export const LARGE_BYTES = 8_388_608
 
-/** What the answers of one client share. Without spare memory, a first load of half a million rows takes 47 MB more. */
+/** Memory that the answers of one client share. Without spare memory, a first load of half a million rows takes 47 MB more. */
 export class BodyMemory {
   readonly spare: Buffer[] = []
   /** Resolved when all who asked for a turn before have given it back. */
@@ -47,7 +47,7 @@ export class Body {
   add(piece: Buffer): void {
     const needed = this.used + piece.length
     if (needed > this.memory.length) {
-      // What is not written to takes no memory, and copying a large answer over and over would take twice as much.
+      // Pages that are not written to take no memory, and copying a large answer over and over would take twice as much.
       const enough = needed > LARGE_BYTES ? Math.max(needed, this.largest + FIRST_BYTES) : this.memory.length * 2
       const larger = Buffer.allocUnsafeSlow(Math.max(needed, enough))
       this.bytes.copy(larger)

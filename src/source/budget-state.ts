@@ -13,7 +13,7 @@ export interface BudgetState {
   limitAt: number
   /** Answers in a row that said nothing of a limit. */
   answersWithoutLimit: number
-  /** What the service said is left of the period, less what was sent since; null if it is not known. */
+  /** The remaining requests of the period that the service reported, less those sent since; null if unknown. */
   remaining: number | null
   /** `remaining` as the last answer of the period said it, and when it came. */
   reported: number
@@ -162,7 +162,7 @@ export function advanceAndWait(state: BudgetState, now: number, perMinute: numbe
   const isTaught = state.resetBy > 0
   if (state.remaining !== null) {
     if (state.remaining > 0) return 0
-    // Those under way may turn out to be counted already.
+    // Requests in flight may be counted already.
     return flying > 0 ? Math.min(state.resetBy - now, NEXT_ANSWER_MS * 4) : state.resetBy - now
   }
   const sent = state.sent.reduce((sum, [, requests]) => sum + requests, 0)

@@ -41,7 +41,7 @@ export class Circuit {
     return this.open !== undefined
   }
 
-  /** What is wrong, for people. */
+  /** The problem, for people. */
   get silence(): string {
     const attempts = this.failures + this.failedProbes
     return `has given no usable answer for ${spanOf(this.silentMs)} (${attempts} attempts, the last: ${this.lastReason})`

@@ -54,7 +54,7 @@ export interface ClientOptions extends Partial<typeof DEFAULTS>, Pick<HttpOption
   budgetFor?: (project: string, key: string) => RequestBudget
 }
 
-/** Who is asking: the key, and the project if the key spans several. The client keeps an account for each caller. */
+/** The key of a request, and the project if the key spans several. The client keeps an account for each caller. */
 export interface Caller {
   key: string
   projectId: string | undefined
@@ -183,7 +183,7 @@ export function createClient(options: ClientOptions) {
     domainClassifications: listOf('classifications/domains', requests.classificationsRequest),
     chats: listOf('chats', requests.chatsRequest),
 
-    /** What a single answer says. It is sent once: the caller has a budget of requests, and decides whether to ask again. */
+    /** The content of a chat. Sent once: the caller has its own budget, and decides about retries. */
     async chatContent(caller: Caller, id: string, context?: CallContext) {
       const template = 'chats/{id}/content'
       const path = `chats/${encodeURIComponent(id)}/content`
@@ -206,7 +206,7 @@ export function createClient(options: ClientOptions) {
       await send(caller, smallRequest(caller.projectId), context)
     },
 
-    /** To be called where something new begins, with those who will ask: what was given up before is asked again. */
+    /** Call this at the start of a run with its callers. Requests that the gate had given up are allowed again. */
     resetOutages(callers: readonly Caller[]): void {
       projectPages.clear()
       http.resetOutages(callers.map(accountOf))

@@ -16,7 +16,7 @@ export interface Account {
 export interface Outage {
   /** False when it is over. */
   down: boolean
-  /** What does not answer: the service, or a project of it. */
+  /** The part that does not answer: the service, or a project. */
   what: string
   reason: string
 }
@@ -29,7 +29,7 @@ export interface GateOptions {
   onOutage?: ((outage: Outage) => void) | undefined
 }
 
-/** Who waits: may be asked to stop, and says how long it waits at most. */
+/** A waiting request: it may be asked to stop, and reports the longest wait. */
 interface Waiter {
   signal?: AbortSignal | undefined
   onWait?: ((ms: number) => void) | undefined
@@ -223,7 +223,7 @@ export class Gate {
     return kind === 'certificate' || (kind === 'handshake' && !this.isReached)
   }
 
-  /** Those that did not fail come first: an answer to one of them says most. */
+  /** Accounts without failures are probed first. An answer to one of them shows that the service is up. */
   private nextToProbe(): Account | undefined {
     const free = [...this.accounts.values()].filter(({ pausedUntil }) => pausedUntil <= monotonic())
     const isFailing = ({ account }: AccountState) => this.failing.has(account.name)

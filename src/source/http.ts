@@ -52,11 +52,11 @@ export interface HttpRequest<T = unknown> {
   limit?: number
   /** Less than what is set for all. */
   timeoutMs?: number
-  /** What the body must look like. Another shape is a mangled answer: it may be right the next time. */
+  /** The schema of the body. An answer of another shape is damaged, and the next one may be right. */
   schema: z.ZodType<T>
 }
 
-/** What goes with a call besides its contents. */
+/** The context of a call. */
 export interface CallContext {
   signal?: AbortSignal | undefined
   /** Called for each attempt: the HTTP status, or undefined if there was no response. */
@@ -175,7 +175,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     const bytes = await unpacked(head, body, operation, signal)
     refuseOtherType(head, operation)
     const answer = await parseAnswer(bytes, { operation, limit: request.limit, key }, sink)
-    // What a creation answers is read by its own schema: sending it again could create it twice.
+    // Answers to creations are read by their own schemas: a retry could create twice.
     if (request.repeatable) refuseFailure(answer.body, operation)
     return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
   }
@@ -192,7 +192,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     }
   }
 
-  /** What a failed attempt says of the service, for everyone who asks it. */
+  /** Reports a failed attempt to the gate, for all other requests. */
   function report(
     account: Account,
     operation: string,
@@ -317,7 +317,7 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 }
 
-/** The body of an error, read as well as it can be: its status alone decides what happens. */
+/** The body of an error, as far as it can be read. Only the status decides what happens. */
 async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<string> {
   if (headers['content-encoding'] !== 'gzip') return bytes.toString('utf8', 0, ERROR_BYTES)
   return unzip(bytes, 16 * ERROR_BYTES).then(

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { Dimension } from '../core/vocabulary.ts'
 
 /*
- * What is received, read tolerantly: fields that the live service is known to leave out may be absent or null, unknown
+ * Items that are received, read tolerantly: fields that the live service is known to leave out may be absent or null, unknown
  * fields are dropped, new models, colours and countries are data. No transforms here: zod's compiled path is three to
  * five times slower with them, so rows are flattened afterwards.
  */
@@ -51,7 +51,7 @@ const DIMENSION_FIELDS = {
   chat_id: 'chat',
 } as const
 
-/** A row of a report with these dimensions. What it says of others is known, but not looked at. */
+/** A row of a report with these dimensions. Fields of other dimensions are accepted and not validated. */
 export function reportItem(dimensions: readonly Dimension[]) {
   const fields = { ...reportShape }
   for (const [dimension, field] of Object.entries(DIMENSION_FIELDS)) {

@@ -3,7 +3,7 @@ import { count as counted } from '../core/text.ts'
 import { JsonScanner } from './json-scanner.ts'
 import { type ItemSink, parseItems } from './parse-items.ts'
 
-/** What the body of a success comes to. */
+/** The parsed body of a success. */
 export interface Answer {
   /** Without the items, if it is a page. */
   body: unknown

@@ -24,7 +24,7 @@ export interface Origin {
   end: number
 }
 
-/** What an answer may hold at most. */
+/** The limits of an answer. */
 export interface Bounds {
   /** How many items were asked for. */
   limit: number

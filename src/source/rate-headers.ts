@@ -1,4 +1,4 @@
-/** What the headers of a response say about the request budget. Absent parts are undefined. */
+/** The request budget in the headers of a response. Absent parts are undefined. */
 export interface RateHeaders {
   limit?: number | undefined
   remaining?: number | undefined

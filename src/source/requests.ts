@@ -14,7 +14,7 @@ import {
 } from '../core/vocabulary.ts'
 
 /*
- * What is sent, strictly as the API documents it: the client refuses anything else before it leaves the machine,
+ * Requests, strictly as the API documents them: the client refuses anything else before it is sent,
  * and the reference service refuses it on arrival.
  */
 

@@ -4,7 +4,7 @@ import type { RateHeaders } from './rate-headers.ts'
 
 // A 429 is an answer, not a fault: it is waited out for longer than a fault is, but not for ever.
 const MOST_RATE_LIMITS = 40
-// What was never sent is no attempt; but a host that refuses some connections must not be asked for ever.
+// A request that was never sent is no attempt. But a host that refuses some connections must not be tried without end.
 const MOST_UNSENT = 20
 const MOST_TIMEOUTS = 2
 
@@ -68,7 +68,7 @@ export class UnsentError extends TransientError {
 const WRONG_KEY =
   /api[ _-]?key|(?:invalid|wrong|missing|bad|unknown) key\b|key (?:is )?(?:invalid|missing|wrong)|unauthori[sz]ed|authenticat/i
 
-/** What a status other than success means. `request` names what was asked for. */
+/** The error for a status other than success. `request` names the request. */
 export function failureOf(
   status: number,
   message: string,

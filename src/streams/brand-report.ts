@@ -46,7 +46,7 @@ export function brandReport(report: ReportConfig): DayStream {
     item: reportItem(report.dimensions),
     template: {
       paths: ['date', 'brand.id', ...others.map((dimension) => PATH_OF[dimension]), ...METRICS],
-      // What a brand is called on a day.
+      // The name of a brand on a day.
       combination: ['brand.id', 'brand.name', 'date'],
       collect: (entities, id, name, date) => noteBrand(entities, id!, name, date!),
     },

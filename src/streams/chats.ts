@@ -38,7 +38,7 @@ export const chats = defineDayStream<ChatItem>({
   },
 })
 
-/** What single answers say. It is asked for chat by chat, so its path is that of one. */
+/** The contents of chats. Each chat takes one request, so the path contains the chat's id. */
 export const CHAT_CONTENTS: StreamDefinition = {
   name: 'chat_contents',
   table: 'chat_contents',

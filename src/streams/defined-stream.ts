@@ -39,7 +39,7 @@ export interface StreamDefinition {
   columns: readonly DefinedColumn[]
   /** Columns that are added up where keys are equal. Without any, rows with equal keys contradict each other. */
   adds?: readonly string[]
-  /** What a report is asked to be broken down by; a day too large for a page is split by them. */
+  /** The breakdown of a report. A day that is too large for a page is split by these dimensions. */
   dimensions?: readonly Dimension[]
   filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
   having?: readonly Having[] | undefined
@@ -171,7 +171,7 @@ interface Tree {
   [name: string]: Tree | z.ZodType
 }
 
-/** What an item must look like: every field may be absent or null, except those of the key. */
+/** The schema of an item: every field may be absent or null, except those of the key. */
 function itemSchema({ columns, key, by, dimensions = [], alsoKnown = [] }: StreamDefinition): z.ZodObject {
   const tree: Tree = {}
   // Deepest first: a field that is kept whole may also have parts that are kept.

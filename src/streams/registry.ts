@@ -62,7 +62,6 @@ export class StreamSet {
     this.all = [...streams.filter(({ by }) => by === 'list'), ...streams.filter(({ by }) => by === 'day')]
   }
 
-  /** Those that are read by days. */
   get byDay(): DayStream[] {
     return this.all.filter((stream): stream is DayStream => stream.by === 'day')
   }
@@ -83,7 +82,7 @@ export class StreamSet {
     return this.all.find((stream) => stream.name === name)
   }
 
-  /** Those that were named, or all; a name that is not configured is refused. */
+  /** The named streams, or all. A name that is not configured is refused. */
   named(names: readonly string[] = []): Stream[] {
     for (const name of names) {
       if (this.get(name) !== undefined) continue
@@ -103,7 +102,7 @@ function withoutTemplates(stream: DayStream): DayStream {
   return plain
 }
 
-/** What labels say instead of a list: the names of brands, topics and tags. Undefined if they say nothing. */
+/** Names of brands, topics and tags from labels, in place of a list. Undefined if there are none. */
 function labelsOf(
   labels: Config['labels'],
   stream: ExtraStream,

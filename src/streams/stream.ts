@@ -90,7 +90,7 @@ export interface Child<Item> {
 
 interface Common<Item> {
   name: string
-  /** What it is read by, as "GET prompts". */
+  /** The operation that it is read by, such as "GET prompts". */
   operation: string
   table: string
   columns: Column[]
@@ -150,7 +150,7 @@ export interface DayStream<Item = never> extends Common<Item> {
   hasChangedAt?: boolean
   /** The same report by one dimension more, whose counts add up to those of this one; undefined if there is none. */
   finer?: (() => DayStream) | undefined
-  /** What a filter accepts: lists with `in` and `not_in`, or one value at a time. */
+  /** The values that a filter accepts: lists with `in` and `not_in`, or one value at a time. */
   filterTakes: 'lists' | 'single'
   /** The value of a dimension in a row, to check that a filter was applied. */
   dimensionOf(row: Row, dimension: Dimension): string | null
@@ -175,7 +175,7 @@ export type Stream = DayStream | ListStream
  */
 const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
 
-/** Those of a report's dimensions by which a day may be split. */
+/** The dimensions of a report by which a day may be split. */
 export function splitDimensionsOf(dimensions: readonly string[]): Dimension[] {
   return SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension))
 }

@@ -113,7 +113,7 @@ async function retryGroup(
     for (const entry of still) {
       // Which of two contradicting rows is true only a new answer can show.
       if (entry.reason === CONTRADICTION) bad.set(entry.quarantine_id, entry.reason)
-      // What is left of such a row is not what the service sent.
+      // The stored part of such a row is not the row that the service sent.
       else if (safeJson(entry.raw).includes(REDACTED)) bad.set(entry.quarantine_id, REDACTED_ROW)
       else {
         const options = { needsTextCheck: true, ...rangeOf([entry]) }

@@ -4,7 +4,7 @@ import { createRedactor, decoded } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import { isStatementPooling } from './retry.ts'
 
-/** What a server's refusal means, and what to do about it. Wrong settings are another failure than a server that is away. */
+/** Explains a server's refusal and gives advice. Wrong settings and a server that is away are different failures. */
 interface Hint {
   away: boolean
   text: string
@@ -59,7 +59,7 @@ export function databaseFailure(url: string, error: unknown): UsageError | Trans
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)
 }
 
-/** What to do if a statement is refused because of the server or the role that is configured. */
+/** Advice if a statement is refused because of the configured server or role. */
 export function settingHint(error: unknown): string | undefined {
   if (codeOf(error) === '25006') return HINTS['25006']!.text
   if (isStatementPooling(error)) return 'Set pool_mode = transaction in the pooler, or connect to the server directly'

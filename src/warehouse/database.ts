@@ -135,7 +135,7 @@ export interface OpsTables {
   alerts: {
     condition: string
     text: string
-    /** What it is about, if it can spread. */
+    /** The streams of projects that it concerns, if it can spread. */
     members: Generated<string[]>
     raised_at: Generated<Date>
     /** When the last message of this condition was sent. */

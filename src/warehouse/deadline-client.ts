@@ -21,7 +21,7 @@ export const QUERY_DEADLINE_MS = 20_000
 const COPY_DEADLINE_MS = 180_000
 // How often the server is asked whether it still works on a query that may take long.
 const WATCH_MS = 15_000
-// Those with a shorter deadline are not worth asking.
+// Queries with a shorter deadline are not watched.
 const WATCHED_MS = 4 * WATCH_MS
 // An answer may be on its way while the server is asked.
 const IDLE_ANSWERS = 2

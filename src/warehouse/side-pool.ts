@@ -33,7 +33,7 @@ const ANSWER_MS = 1000
 const CANCELED = '57014'
 const LOCKED = '55P03'
 const LOCK_MS = 2000
-// The pool says so of a connection that did not become free; it has other words for one that cannot be made.
+// pg's message if no connection became free in time. A failed connection has another message.
 const WAITED_TOO_LONG = 'timeout exceeded when trying to connect'
 
 export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): SidePool {
@@ -103,12 +103,12 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
   }
 }
 
-/** What connections of runs set for their session, for one transaction. */
+/** The session settings of runs, for one transaction. */
 function beginning(mode: string, limitMs: number): string {
   const settings = [
     `statement_timeout = ${limitMs}`,
     `lock_timeout = ${LOCK_MS}`,
-    // For processes that are gone: one that is only starved of its processor keeps its own limit.
+    // Ends transactions of dead processes. A slow process is limited by its own timer.
     'idle_in_transaction_session_timeout = 60000',
     'client_connection_check_interval = 2000',
     'client_min_messages = warning',

@@ -14,7 +14,7 @@ import type { Guards, Sessions } from './sign-in.ts'
 import type { Notice } from './status-data.ts'
 import type { View } from './view.ts'
 
-/* What people who signed in can do on the pages. Each does what the command of the same name does, by the same code. */
+/* Actions of the pages, for people who signed in. Each runs the code of the command of the same name. */
 
 interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'backfill'> {
   sessions: Sessions

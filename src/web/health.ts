@@ -3,7 +3,7 @@ import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
 import type { View } from './view.ts'
 
-/* What is wrong, as data: for the banner, for the list below it, and for the order of projects. */
+/* Problems as data: for the banner, for the list below it, and for the order of projects. */
 
 /** How one stream is: its words, and how grave the gravest of them is; 0 is well. */
 interface StreamHealth {

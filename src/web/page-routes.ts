@@ -183,7 +183,7 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   })
 }
 
-/** What can be read now; or, while the database is away, a 503 with what was read last. */
+/** The present state; while the database is away, a 503 with the last state. */
 async function orLastKnown(
   view: View,
   reply: FastifyReply,

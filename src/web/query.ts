@@ -2,7 +2,7 @@ import { addDays, countDays, type Day, isDay, type Range } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import { clip, count, listSome } from '../core/text.ts'
 
-/* What pages are asked for in their addresses. Anything else is refused in a sentence before the database is asked. */
+/* The parameters of pages. Anything else is refused with a sentence, before the database is queried. */
 
 export const FIRST_DAY = '2000-01-01'
 const DAYS_AHEAD = 366

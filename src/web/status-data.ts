@@ -5,16 +5,15 @@ import type { RunRow } from '../ledger/runs.ts'
 import type { ServerOptions } from './server-options.ts'
 import type { LedgerState } from './view.ts'
 
-/** Who looks: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
+/** The viewer of a page: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
 export type Viewer = { csrf: string | undefined } | undefined
 
-/** What an action came to, for the page that is shown after it. */
+/** The outcome of an action, for the page that is shown after it. */
 export interface Notice {
   kind: 'good' | 'bad'
   text: string
 }
 
-/** What every page about the sync shows. */
 export interface PageData {
   version: string
   viewer: Viewer
@@ -23,7 +22,7 @@ export interface PageData {
   ledgerNow: Date
 }
 
-/** What a list is filtered by, and the choices. */
+/** The filters of a list, and their choices. */
 export interface ListFilters {
   project: string | undefined
   stream: string | undefined
@@ -43,22 +42,20 @@ export interface CalendarData {
   yearRange: Range
   /** The day whose details are shown. */
   day: Day | undefined
-  /** What was read; undefined while the database is away. */
+  /** The coverage; undefined while the database is away. */
   known: { days: CalendarDay[]; year: YearDay[]; detail: DayDetail | undefined } | undefined
 }
 
-/** What the status page is given besides the state of the server. */
 interface StatusView extends PageData {
   /** The address of this page. */
   self: string
-  /** What projects are searched for. */
+  /** The search text for projects. */
   search: string | undefined
   calendar: CalendarData
 }
 
 export type StatusData = ReturnType<typeof statusData>
 
-/** Everything that the status page is made from. */
 export function statusData(options: ServerOptions, state: LedgerState | undefined, about: StatusView) {
   const { view, warehouse, maxStalenessMs, live, next, failedToStart, alerts } = options
   return {

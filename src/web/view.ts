@@ -29,7 +29,7 @@ export interface LedgerState {
   status: Status | undefined
   /** Undefined if there never was a queue. */
   queue: QueueStatus | undefined
-  /** What the service reported to the processes that share a queue. */
+  /** Budgets that the service reported to the processes that share a queue. */
   budgets: Map<string, BudgetView>
   names: Map<string, string>
   /** By the monotonic clock. */
@@ -46,11 +46,11 @@ const REFRESH_SHARE = 0.1
 const LOOKBACK_TTL_MS = 600_000
 const LOOKBACK_LIMIT_MS = 60_000
 
-/** What the server shows. It reads over a few connections of its own. */
+/** The data that the server shows. It reads over a few connections of its own. */
 export class View {
   readonly services: Services
   readonly projects: SyncedProject[]
-  /** What everyone sees until an action or the end of a run changes it. */
+  /** Values that are valid until an action or the end of a run changes them. */
   readonly cache: Cache
   /** The state that was read last, however long ago. Probes and metrics are answered from it. */
   latest: LedgerState | undefined

@@ -40,7 +40,7 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
   return 0
 }
 
-/** What the warehouse tells of its use. Nothing if there is none, or it cannot be asked. */
+/** Reads which relations are unused and which views have channels. Returns the defaults without a database. */
 export async function readUse({ config, log }: Session, projects: readonly string[] = []): Promise<Use> {
   const nothing: Use = { channelViews: new Set(), unused: unusedRelations(config) }
   if (!hasDatabase(config)) return nothing

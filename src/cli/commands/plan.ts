@@ -55,7 +55,7 @@ export async function makePlan(session: Session, options: Selection): Promise<{ 
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const planDays = await dayPlanner(session, warehouse, { range, projects, streams })
-    // What the service is known not to offer is not asked for.
+    // Streams that the service does not offer are not read.
     const ids = projects.map(({ id }) => id)
     const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock())
     const rows: PlanRow[] = []

@@ -28,7 +28,7 @@ export async function status(session: Session, options: { runs: number }): Promi
     }
     const ledger = await readLedgerSize(warehouse)
     const queue = (await readQueueStatus(warehouse, await queueName(config, session.streams, clock))) ?? null
-    // What is held or quarantined may belong to projects that are no longer configured.
+    // Held days and quarantined rows may belong to projects that are no longer configured.
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []
     const ids = [...new Set([...(await projectsShown(session, warehouse)), ...others, ...dead])]
@@ -46,7 +46,7 @@ export async function readOwnStatus(session: Session, warehouse: Warehouse, runs
   return readStatus(warehouse, { config, today: dayOf(clock()), projects, streams: streamKinds(config), runs })
 }
 
-/** Those of the warehouse if all are asked for and the service does not say which these are. */
+/** The projects of the warehouse, if all projects are configured and the service does not list them. */
 async function projectsShown({ config, clock }: Session, warehouse: Warehouse): Promise<string[]> {
   if (config.all_projects) return readProjectIds(warehouse)
   return configuredProjects(config, clock).map(({ id }) => id)

@@ -4,7 +4,7 @@ import { mayHoldSecret } from './secrets.ts'
 import { settingLike } from './settings.ts'
 import { PLACEHOLDER } from './variables.ts'
 
-/* What is wrong with a setting, in a sentence that shows nothing that may be, or hold, a secret. */
+/* Describes a wrong setting in a sentence that shows nothing that may be, or contain, a secret. */
 
 const HIDDEN = 'a text that is not shown'
 /** Sections whose keys are often written one level too high. */
@@ -30,7 +30,7 @@ const KINDS: Record<string, string> = {
   ...{ string: 'a text', number: 'a number', boolean: 'true or false' },
 }
 
-/** Settings with a message of their own say it; of others zod says the type. */
+/** Some settings define their own message. For the others, zod reports the expected type. */
 function allowedBy(issue: z.core.$ZodIssue): string {
   if (issue.code !== 'invalid_type' || !issue.message.startsWith('Invalid input')) return issue.message
   const isProject = /^projects\.\d+$/.test(issue.path.join('.'))
@@ -52,7 +52,7 @@ function isLikeKey(text: string): boolean {
   return text.split(/\s/).some((word) => word.length >= 16 && /[A-Za-z]/.test(word) && /\d/.test(word))
 }
 
-/** People paste a key where the id of a project belongs; what is an id begins as one. */
+/** Users may paste a key instead of a project id. Project ids start with `or_`. */
 export function shownId(text: string): string {
   return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : HIDDEN
 }

@@ -69,7 +69,7 @@ function shown(path: readonly string[], value: unknown): unknown {
   if (SECRET_NAME.test(name)) return REDACTED
   if (!/(^|_)url$/.test(name) || !URL.canParse(value)) return value
   const { protocol, host, username, pathname } = new URL(value)
-  // Who knows the rest of such an address can write there.
+  // The path of such an address is a secret: it grants write access.
   if (SECRET_ADDRESS.test(name)) return `${protocol}//${host}/${REDACTED}`
   return `${protocol}//${username === '' ? '' : `${username}@`}${host}${pathname === '/' ? '' : pathname}`
 }

@@ -221,7 +221,7 @@ function withEnvironment(
   // A wrong kind of list in the file is refused, not covered up.
   if (projects !== undefined && (merged.projects === undefined || Array.isArray(merged.projects))) {
     const ids = projects.split(',').map((id) => id.trim())
-    // Which projects those are, the service says; the file may have keys of some.
+    // The service lists these projects. The file may hold keys for some of them.
     if (projects === ALL_PROJECTS) return merged
     if (ids.includes(ALL_PROJECTS))
       throw new UsageError(

@@ -41,7 +41,7 @@ const table = z.object({ id: z.number(), name: z.string(), schema: z.string().nu
 export type Field = z.infer<typeof field>
 export type Table = z.infer<typeof table>
 
-/** What may be sent of a card on a dashboard. What an answer has beyond it is made up for that answer. */
+/** The fields of a dashboard card that may be sent. Other fields of an answer are computed by Metabase. */
 const dashcard = z.object({
   /** Negative for a new one. */
   id: z.number(),

@@ -1,6 +1,6 @@
 import { type Piece, pieceOf } from './intern-pool.ts'
 
-/** What an item is made of: the paths of its values, and what is written before, between and after them. */
+/** The parts of an item: the paths of its values, and the text before, between and after them. */
 export interface InferredTemplate {
   pieces: Piece[]
   paths: string[]

@@ -8,7 +8,7 @@ const BACKSLASH = 0x5c
 const TEXTS_KEPT = 60_000
 // Long texts seldom come again.
 const LONGEST_KEPT = 1024
-// What a text takes besides its bytes.
+// The memory of a text besides its bytes.
 const OVERHEAD_BYTES = 300
 
 /** How much memory the texts of one stream may take, all fields together. */
@@ -57,7 +57,7 @@ interface Text {
   value: string
   /** From 1 on. */
   number: number
-  /** What followed it in the same field the last time. */
+  /** The text that followed it in the same field the last time. */
   next: Text | undefined
 }
 
@@ -132,7 +132,7 @@ function hashOf(bytes: Buffer, start: number): number {
   let hash = 0
   for (let at = start + 1; at < bytes.length && bytes[at] !== QUOTE; at++) {
     hash = ((hash << 5) - hash + bytes[at]!) | 0
-    // Whatever comes after it does not end the text.
+    // The byte after it does not end the text.
     if (bytes[at] === BACKSLASH) at++
   }
   return hash

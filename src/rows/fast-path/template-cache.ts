@@ -25,7 +25,7 @@ export const TAKES_TEXT = 1
 export const TAKES_NUMBER = 2
 export const TAKES_NULL = 4
 
-/** What answers to one stream taught: shapes of rows, and texts that were accepted in their fields. */
+/** Learned from answers of one stream: shapes of rows, and texts that were accepted in their fields. */
 export class TemplateCache {
   readonly templates: RowTemplate[] = []
   private readonly pools = new Map<string, InternPool>()

@@ -47,7 +47,7 @@ export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: 
   }
 }
 
-/** What planning needs to know of a project and stream. */
+/** The coverage of a project and stream, as far as planning needs it. */
 export interface CoverageSummary {
   /** Months without a due day: every day was read soundly and late enough. */
   completeMonths: ReadonlySet<string>
@@ -78,7 +78,7 @@ interface KnownMonths {
   days: DayEntry[][] | null
 }
 
-/** What is known of all streams of all projects, looking only at the recent days and at those of months that are not complete. */
+/** The coverage of all streams of all projects. It reads only recent days and those of months that are not complete. */
 export async function readCoverageSummaries(
   warehouse: Warehouse,
   projectStreams: readonly ProjectStream[],

@@ -23,7 +23,7 @@ interface Planned {
   only?: (projectId: string, stream: string) => Day[]
 }
 
-/** What is known of a stream of a project, and which of its days are to be read. */
+/** Gives the coverage of a stream of a project, and the days to read. */
 export type Planner = (projectId: string, stream: string) => Promise<{ coverage: CoveredDay[]; due: Day[] }>
 
 export async function makePlanner(

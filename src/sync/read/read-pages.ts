@@ -41,7 +41,7 @@ export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Pr
   }
 }
 
-/** What is odd about an answer besides its rows: more of them than were asked for, or fields that nobody knows. */
+/** Drift of an answer besides its rows: more rows than requested, or unknown fields. */
 export function answerNotes({ asked, count, unknownFields }: Page & { asked: number }): DriftNote[] {
   return [
     ...(count > asked

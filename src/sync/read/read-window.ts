@@ -9,7 +9,7 @@ import { halves } from '../plan/window-feed.ts'
 import { answerNotes, hasNoRowAfter, type Reader, type ReadPage, readPage } from './read-pages.ts'
 import { readLargeDay } from './split-day.ts'
 
-/** What is asked for: one window of one stream. */
+/** The request for one window of one stream. */
 interface WindowRequest {
   caller: Caller
   stream: DayStream

@@ -59,7 +59,7 @@ export function compareDays(
 
 const NO_TOTALS: DayTotals = new Map()
 
-/** What values would be right that may be as low as they are, but no higher than the totals. */
+/** Expected values of a report that may be below the totals: the found values, but no more than the totals. */
 function raised(totals: DayTotals, found: DayTotals): DayTotals {
   // A service may leave out brands without mentions, and so all of them.
   const answers = totals.size === 0 ? Number.POSITIVE_INFINITY : answersOf(totals)
@@ -114,7 +114,7 @@ function isClose(a: number, b: number): boolean {
   return Math.abs(a - b) < 1e-6 + 1e-9 * Math.max(Math.abs(a), Math.abs(b))
 }
 
-/** What the days of a window are compared with. */
+/** The values that the days of a window are compared with. */
 export interface Control {
   totals: ControlTotals
   /** Measures that were shown not to add up. */
@@ -130,7 +130,7 @@ export interface WindowComparison {
   unknown: Day[]
   /** False if a measure is known not to add up, and is not compared. */
   comparesAll: boolean
-  /** What the ledger stores of a day. */
+  /** The comparison of a day, as the ledger stores it. */
   of(day: Day): DayComparison
 }
 

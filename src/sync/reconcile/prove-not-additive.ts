@@ -25,7 +25,7 @@ interface Suspect {
   differences: readonly Difference[]
 }
 
-/** What a service may leave out. */
+/** Rows that a service may leave out. */
 interface Omissions {
   /** Dimensions of which it may leave out the groups without a value. */
   nullable: readonly Dimension[]

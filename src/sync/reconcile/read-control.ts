@@ -27,7 +27,7 @@ import { isTooMuch, readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
 import type { Run, SyncedProject } from '../run/run.ts'
 import { compareTable } from './compare-window.ts'
 
-/** What reading control totals needs of a run. */
+/** The parts of a run that reading control totals needs. */
 export type ControlReader = Pick<
   Run,
   'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'lookbackFrom'

@@ -44,7 +44,7 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
   const inTransaction = async (tx: Transaction, [, ...answers]: [undefined, ...Answers]) => {
     const identified = await identifyRejects(tx, projectStream, rejects)
     const { isStored, movedFrom = [], ...written } = await write(tx, answers as Answers, identified)
-    // Who is named only in an answer that was not believed may not exist.
+    // Brands that appear only in an answer that was not stored may not exist.
     const fresh = await saveEntities(tx, {
       projectId: projectStream.projectId,
       entities: isStored ? entities : noEntities(),

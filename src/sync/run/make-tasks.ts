@@ -37,7 +37,7 @@ export async function makeTasks(
   const gate = new ControlPhase(run, { byProject, ...parts }, hasOwnDays ? undefined : (project) => planFor([project]))
   const shared: SharedByTasks = { ...parts, gate }
   const planned = await planFor(projects)
-  // What was found not to be offered within the last days is not asked for, unless only extra streams were named.
+  // Streams that were not offered within the last days are not requested, unless only extra streams were named.
   const ids = projects.map(({ id }) => id)
   const onlyExtras = streams.every(({ isExtra }) => isExtra)
   const left = onlyExtras ? [] : await run.retry(() => readNotOffered(run.warehouse, ids, run.clock()))

@@ -84,7 +84,7 @@ async function readProject(reading: Reading): Promise<void> {
   let queue: string[] = []
   while (!run.signal.aborted) {
     if (queue.length === 0) {
-      // Those that failed in this run are still due.
+      // Chats that failed in this run are still due.
       const due = await run.retry(() =>
         dueChats(run.warehouse, settings, { projectId: project.id, range: interest, limit: FETCHED + tries.size }),
       )

@@ -3,13 +3,13 @@ import type { ReportedCode } from '../../core/failure-code.ts'
 import type { RunOutcome } from '../../warehouse/database.ts'
 import type { LoadSummary } from './run.ts'
 
-/** What a load adds to a report. */
+/** The part of a load that is added to a report. */
 const LOADED = ['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged', 'quarantined'] as const
 /** The numbers of a report that add up over projects. */
 const COUNTERS = [...LOADED, 'requests', 'retries', 'seconds'] as const
 type Counter = (typeof COUNTERS)[number]
 
-/** What a run did with one stream of one project. `retries` are attempts that failed in a way that is tried again. */
+/** The result of a run for one stream of one project. `retries` are attempts that failed in a way that is tried again. */
 export interface StreamReport extends Record<Counter, number> {
   project_id: string
   stream: string
@@ -28,9 +28,9 @@ export interface RunReport {
   source: string
   seconds: number
   streams: StreamReport[]
-  /** What people should know that is no failure, a sentence each. */
+  /** Notes that are no failures, a sentence each. */
   notes: string[]
-  /** What ended the run as a whole, if something did. */
+  /** The failure that ended the run as a whole, if there was one. */
   error?: string
   code?: ReportedCode
 }

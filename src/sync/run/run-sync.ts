@@ -152,7 +152,7 @@ async function describeStreams(
   })
 }
 
-/** Days whose control totals changed after they were compared are not read completely, whatever their windows said. */
+/** Marks days as unreconciled if their control totals changed after the comparison. */
 async function reportOvertaken(
   { warehouse, runId, provisionalFrom, retry }: Run,
   tasks: readonly Task[],
@@ -189,9 +189,7 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
   return report
 }
 
-/* What is done once all windows are loaded. */
-
-/** What people should know that is no failure. */
+/** Notes that are no failures. */
 async function closingNotes(
   run: Run,
   { projects, streams, range, only }: RunRequest,
@@ -259,7 +257,7 @@ async function requireProject(
   const nameless = projects.find(({ caller }) => caller.projectId === undefined)
   if (nameless === undefined) return
   await client.ping(nameless.caller, { signal }).catch((error: unknown) => {
-    // Whatever else is wrong, the run itself meets it and says so.
+    // The run reports other errors itself.
     if (error instanceof UsageError) throw error
   })
 }

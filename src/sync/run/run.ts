@@ -13,11 +13,10 @@ import { withRetries } from '../../warehouse/retry.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
 import { PageLimit } from '../plan/density.ts'
 
-/** What every run needs: its collaborators. */
 export interface Services {
   config: Config
   streams: StreamSet
-  /** What the rows of each stream taught the parser. */
+  /** Templates that the parser learned from the rows of each stream. */
   templates: TemplateCaches
   client: Client
   warehouse: Warehouse
@@ -39,7 +38,6 @@ export interface SyncedProject {
   ownKey: boolean
 }
 
-/** What a run is asked to do. */
 export interface RunRequest {
   command: string
   projects: SyncedProject[]
@@ -54,7 +52,7 @@ export interface RunRequest {
   signal?: AbortSignal | undefined
 }
 
-/** What the windows of a run teach each other, in one process. */
+/** The memory that the windows of a run share, in one process. */
 export interface RunMemory {
   limit: PageLimit
   entities: EntityMemory
@@ -82,7 +80,6 @@ export interface Run extends Services, RunMemory {
   beforeCommit?: ((tx: Transaction, loaded: Loaded) => Promise<void>) | undefined
 }
 
-/** What one window or list did. */
 export interface LoadSummary {
   range: Range | undefined
   rowsRead: number
@@ -105,7 +102,7 @@ export interface Loaded {
   movedFrom: Day[]
 }
 
-/** What became of one window or list. It is data: another process may have done it. */
+/** The result of one window or list. It is plain data, because another process may send it. */
 export type ItemResult =
   | Loaded
   /** More rows than a page: its halves are to be read. */
@@ -124,7 +121,7 @@ export interface FailedItem {
   code: FailureCode
 }
 
-/** What a run needs beside its services, whichever process does a part of it. */
+/** The parts of a run besides its services, in any process that performs a part of it. */
 export function makeRun(
   services: Services,
   own: Pick<Run, 'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'comparesControl' | keyof RunMemory>,

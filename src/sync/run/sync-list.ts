@@ -76,7 +76,7 @@ function groupedBy({ streams }: Run, dimensions: readonly string[]): string[] {
     .map(({ name }) => name)
 }
 
-/** What the ledger remembers of a list: rejects, and the day on which it was read. */
+/** Stores a list in the ledger: its rejects, and the day on which it was read. */
 async function saveListLedger(
   { warehouse, runId }: Run,
   tx: Transaction,

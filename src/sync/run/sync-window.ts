@@ -234,7 +234,7 @@ interface WindowOutcome {
   difference: string | undefined
 }
 
-/** What the ledger remembers of a window: coverage, rejects, restatements, and days of other streams to read again. */
+/** Stores a window in the ledger: coverage, rejects, restatements, and days of other streams to read again. */
 async function saveWindowLedger(
   run: Run,
   tx: Transaction,

@@ -35,7 +35,7 @@ export interface Task {
   shared: SharedByTasks
 }
 
-/** What is left of a task: windows of a feed, or the list itself. */
+/** The rest of a task: windows of a feed, or the list itself. */
 export type Remaining = { kind: 'windows'; feed: WindowFeed } | { kind: 'list'; state: 'due' | 'in flight' | 'done' }
 
 /** Holds tasks back until others are done. */
@@ -46,7 +46,6 @@ export interface Gate {
   pending: Promise<void> | undefined
 }
 
-/** What the tasks of a run share. */
 export interface SharedByTasks {
   tasks: Task[]
   failures: RunFailures
@@ -188,7 +187,7 @@ export function logFields({ project, report }: Task, range: Range | undefined) {
   return { project: project.id, stream: report.stream, ...window }
 }
 
-/** What ends a run early, or a project of it. All tasks of the run share it. */
+/** Failures that end a run, or a project of it, early. All tasks of the run share them. */
 export class RunFailures {
   /** Aborted when everything that is in flight has to end. */
   readonly signal: AbortSignal

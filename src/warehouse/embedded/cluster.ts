@@ -145,7 +145,7 @@ function isThere(path: string): boolean {
 
 export function readPassword(folder: string): string | undefined {
   const text = isThere(passwordFile(folder)) ? fs.readFileSync(passwordFile(folder), 'utf8') : ''
-  // Such files escape colons and backslashes.
+  // The format escapes colons and backslashes.
   return /^127\.0\.0\.1:[^:\n]+:[^:\n]+:visibility:([^\n]+)$/m.exec(text)?.[1]?.replaceAll(/\\(.)/g, '$1')
 }
 

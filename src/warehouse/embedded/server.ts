@@ -199,7 +199,7 @@ async function isLast(session: Client): Promise<boolean> {
 
 const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
 
-/** What postmaster.pid in the data folder says of the server. The file is also the lock of the folder. */
+/** Reads postmaster.pid in the data folder. The file is also the lock of the folder. */
 function readLock(folder: string) {
   let text: string
   try {

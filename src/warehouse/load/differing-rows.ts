@@ -4,7 +4,7 @@ import { tableName, type Warehouse } from '../connect.ts'
 import { type RowHashes, rowHashSql } from './row-digest.ts'
 import type { WindowLoad } from './window-effect.ts'
 
-/** What an answer and the table do not have in common. */
+/** The rows in which an answer and the table differ. */
 interface DifferingRows {
   /** Rows of the answer that the table does not have in the same way. */
   rows: PackedRows

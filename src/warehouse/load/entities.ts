@@ -5,7 +5,7 @@ import type { Entities } from '../../streams/stream.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 import { literal, type Statement, type Transaction } from '../transaction.ts'
 
-/** What this run has written already, so that a window costs no query if it names nothing new. */
+/** Entities that this run has written already, so that a window without new ones needs no query. */
 export type EntityMemory = Map<string, string | null>
 
 /** The rows of one window mention these, or fewer. */
@@ -78,7 +78,7 @@ async function saveBrands(
   )
 }
 
-/** What the tables know of these projects, asked once: a run that finds nothing new then writes nothing of it. */
+/** The known entities of these projects, read once, so that a run without new ones writes none. */
 export async function readEntities(
   warehouse: Warehouse,
   projectIds: readonly string[],

@@ -15,7 +15,6 @@ interface ComparedDay extends Change {
   moved: number
 }
 
-/** What the statements of a merge share. */
 interface Merge {
   client: PoolClient
   sql: Stage

@@ -31,7 +31,7 @@ export async function applyOwnBrands(
   return (rowCount ?? 0) > 0
 }
 
-/** What people should know of own brands and labels, a sentence each. `isNew`: which brands are own was decided just now. */
+/** Notes on own brands and labels, a sentence each. `isNew`: the own brands were chosen just now. */
 export async function labelNotes(
   warehouse: Warehouse,
   projectIds: readonly string[],

@@ -2,7 +2,7 @@ import type { Day, Range } from '../../core/day.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { DayStream } from '../../streams/stream.ts'
 
-/* What is loaded into a window, and what that changed. */
+/* A load of a window, and its effect. */
 
 export interface Change {
   inserted: number
@@ -14,7 +14,7 @@ export interface Effect extends Change {
   unchanged: number
   /** Set if so much would have vanished that the answer was held for review on these days. */
   held: { present: number; vanishing: number; days: Set<Day> } | undefined
-  /** What changed on each day. */
+  /** The changes of each day. */
   byDay: Map<Day, Change>
   /** How many rows the table has on each day of the window afterwards. */
   rowsByDay: ReadonlyMap<Day, number>

@@ -5,11 +5,11 @@ import { BI_VIEWS, type BiView, type Dimension, type ReportSubject } from '../..
 import { otherDimensions } from '../../streams/brand-report.ts'
 
 /*
- * What every table, view and column means: the one source of the comments in the database and of docs/reference/tables.md. The texts are in
+ * The meaning of every table, view and column: the only source of the comments in the database and of docs/reference/tables.md. The texts are in
  * sql/comments.json, apart from those of custom streams.
  */
 
-/** What a table or view and its columns mean. */
+/** The meaning of a table or view and its columns. */
 export interface TableNote {
   about: string
   columns: Record<string, string>
@@ -33,7 +33,7 @@ interface ViewEntry {
   mayBeFiner?: boolean
   /** Their names; what they mean is in `view_columns`. */
   columns: string
-  /** What some columns of this view mean instead. */
+  /** Other meanings of some columns in this view. */
   instead?: Record<string, string>
 }
 
@@ -76,7 +76,7 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
   questions: string[]
   shared: Record<string, string>
   tables: Entries
-  /** What a report is about comes first among its columns, then its metrics. */
+  /** The subject of a report comes first among its columns, then its metrics. */
   reports: Record<ReportSubject, TableNote>
   dimensions: Record<Exclude<Dimension, 'date'>, string>
   ops_tables: Entries
@@ -141,7 +141,7 @@ export interface ViewNote extends TableNote {
   question: number
   /** The dimensions of the report that it needs; empty if it needs none. */
   needs: Dimension[]
-  /** What the report is about, if not brands. Such a view is empty while no report of that kind is configured. */
+  /** The subject of the report, if not brands. Such a view is empty while no report of that kind is configured. */
   of?: Exclude<ReportSubject, 'brands'>
   /** True if the report may have more dimensions: its counts add up over them. */
   mayBeFiner?: boolean

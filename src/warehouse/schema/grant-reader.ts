@@ -103,7 +103,7 @@ export interface AppliedSetting {
 }
 
 /**
- * What a reader's sessions need in this database. UTC: BI tools truncate dates to weeks with date_trunc, which turns a date into
+ * Settings of a reader's sessions in this database. UTC: BI tools truncate dates to weeks with date_trunc, which turns a date into
  * a time of the session's zone; read as UTC it is then a day early or late. Without JIT: Postgres would compile the plans of
  * views for seconds and run them for milliseconds.
  */

@@ -64,7 +64,7 @@ export async function isMigrated({ pool, opsSchema }: Warehouse): Promise<boolea
   return readMigrations().every(({ version }) => rows.some((row) => row.version === version))
 }
 
-/** What is there already: the schemas, the ledger of migrations, and its checksums. */
+/** Objects that exist already: the schemas, the ledger of migrations, and its checksums. */
 interface Made {
   schema: boolean
   ops: boolean

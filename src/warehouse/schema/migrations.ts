@@ -44,7 +44,7 @@ export interface MadeObject {
 const OBJECT =
   /^(create|drop|alter|comment on|insert into) (?:(?:or replace|unlogged|unique) )?(?:(table|sequence|view|function|trigger|index) (?:(\w+) (?:[^{]* )?on )?)?\{(schema|ops)\}\.(\w+)/
 
-/** What the migrations made and did not drop, in the order in which it was made. */
+/** Objects that the migrations created and did not drop, in the order of their creation. */
 export function madeByMigrations(): MadeObject[] {
   let made = new Map<string, MadeObject>()
   for (const sql of readMigrations().flatMap(({ text }) => statementsOf(text))) {

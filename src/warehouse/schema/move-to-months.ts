@@ -60,7 +60,7 @@ export async function moveMonths(
   moved: (step: MoveStep) => void,
 ): Promise<boolean> {
   if ((await readLayout(warehouse, report.name)).layout !== 'moving') return true
-  // Whatever still reads the old table would lose the rows that leave it, a view of ours that could not be renewed, too.
+  // A view that still reads the old table would lose the moved rows. So would a view of ours that could not be replaced.
   await refuseDependents(warehouse, rest(warehouse, report.name), 'none')
   const { rows } = await warehouse.pool.query<{ month: Month }>(
     slowQuery(`select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`),
@@ -138,7 +138,7 @@ async function refuseDependents(
   )
 }
 
-/** What somebody added to the table and would be missing afterwards. */
+/** Objects that users added to the table and that would be missing afterwards. */
 async function refuseExtras({ client }: Transaction, table: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity

@@ -21,7 +21,7 @@ import { readSql } from './views.ts'
 interface Damage {
   /** In the order in which they have to be made. */
   missing: MadeObject[]
-  /** What cannot be made again, and what to do. */
+  /** Objects that cannot be recreated, and the advice. */
   lost: string[]
 }
 
@@ -85,7 +85,7 @@ export async function repairMigrated(tx: Transaction): Promise<string[]> {
   for (const { sql } of missing)
     await client.query(withSchemas(sql, tx).replace(/^create trigger/, 'create or replace trigger'))
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
-  // Those that read a report are made again from its text.
+  // Views that read a report are recreated from its text.
   const ops = (name: string) => quote(tx.opsSchema, name)
   await client.query(`delete from ${ops('views')} where name = any($1)`, [names('function')])
   await client.query(`update ${ops('coverage')} set state = 'stale', rows = 0 where stream = any($1)`, [names('table')])
@@ -97,7 +97,7 @@ function nameOf({ kind, schema, name, table }: MadeObject, warehouse: Warehouse)
   return table === undefined ? `the ${kind} ${place}.${name}` : `the ${kind} ${name} of ${place}.${table}`
 }
 
-/** What the next run makes again, and what it cannot, with what to do. For a warehouse that has all migrations. */
+/** Objects that the next run recreates, and those that it cannot, with advice. For a warehouse that has all migrations. */
 export async function inspectWarehouse(
   warehouse: Warehouse,
   { reports, custom_streams }: Config,

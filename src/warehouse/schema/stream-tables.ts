@@ -131,7 +131,7 @@ interface KnownTable {
   partition: Config['warehouse']['partition']
 }
 
-/** What is missing of a table that was made before: "table x", "column x.y"; undefined if nothing is. */
+/** The missing part of a table that was created before: "table x", "column x.y"; undefined if it is complete. */
 export function missingOf(
   { stream, columns }: Omit<KnownTable, 'partition'>,
   { schema }: Warehouse,
@@ -180,7 +180,7 @@ function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {
   if (subjectOf(known) !== subjectOf(report)) throw changed(report.name, 'rows', subjectOf(known), subjectOf(report))
 }
 
-/** What decides which rows a custom stream has. Texts for people may change. */
+/** The settings that decide which rows a custom stream has. Texts for people may change. */
 function meaningOf({ name, path, method, by, dimensions, columns, key, adds }: CustomStream): string {
   const fields = columns.map((column) => ({ name: column.name, path: column.path, type: column.type }))
   return JSON.stringify({ name, path, method, by, dimensions, columns: fields, key, adds })

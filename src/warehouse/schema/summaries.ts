@@ -6,7 +6,7 @@ import { inTransaction, LONG_WORK, literal, type Statement, type Transaction } f
 import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
 
 /*
- * What views read beside the rows, because computing it for each query is slow: sums of the report by prompt and model for
+ * Summaries that views read besides the rows, because computing them for each query is slow: sums of the report by prompt and model for
  * each week and month, and the usual values of a brand on each day of the report by day.
  *
  * A load notes the days that it changes in its own transaction. Views sum the noted weeks and months on the fly, and have no

@@ -10,7 +10,7 @@ export interface ReaderVerdict {
   relations: number
   /** The schemas that are closed to the role, of those that exist. */
   closed: string[]
-  /** What the role may not do and should, or may do and should not. */
+  /** Rights that the role lacks, or has and should not have. */
   problems: string[]
   /** False if the database could not be asked as a restricted role. */
   wasAsked?: boolean
@@ -97,7 +97,7 @@ function through(found: readonly Held[]): string {
 
 const RELATIONS = "relkind in ('r', 'p', 'v', 'm', 'f')"
 
-/** What the role may write in the schema $2, and whatever it may do in the schemas $3: at once, or by taking on another role. */
+/** Write rights of the role in the schema $2, and all its rights in the schemas $3: its own, or those of roles that it can set. */
 const HELD = `
   with reached as (
     select oid, rolname::text as name from pg_roles where pg_has_role($1, oid, 'usage')

@@ -14,7 +14,7 @@ import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
 export interface ViewResult {
   made: BiView[]
-  /** Those of them that had been made before and were missing. */
+  /** Views that had been created before and were missing. */
   remade: BiView[]
   /** Views that were not made or not renewed, and why. */
   left: { name: BiView; reason: string }[]
@@ -37,7 +37,7 @@ export async function applyViews(tx: Transaction, config: Config): Promise<ViewR
   for (const name of BI_VIEWS) {
     const view = VIEWS[name]
     const { needs, of } = view
-    // What was read of domains and URLs is shown even if the report is no longer configured.
+    // Rows of domains and URLs are shown even if the report is no longer configured.
     const report = reportOf(config.reports, view) ?? (of && reportOf(earlier, view))
     if (report === undefined && needs.length > 0) {
       const subject = of === undefined ? '' : ` of ${of}`
@@ -124,7 +124,7 @@ export function reportBy(
   )
 }
 
-/** What a configuration does not say: which reports were read before, and which lists the service gave. */
+/** Facts beyond the configuration: reports that were read before, and lists that the service gave. */
 interface Facts {
   earlier: readonly ReportConfig[]
   lists: readonly string[]

@@ -127,7 +127,7 @@ function isSubject({ topic, prompt, model, channel }: Subject, alias: string, co
   return given.map((column) => ` and ${alias}.${column} = ${text(values[column]!)}`).join('')
 }
 
-/** What selects the rows of a report `r` that the page is about. */
+/** The conditions for the rows of a report `r` that the page is about. */
 function subjectIn({ of, project, filters: { subject } }: Context, report: Dimension[]): string {
   const columns = isSubject(subject, 'r', report)
   if (subject.topic === undefined || report.includes('topic_id')) return columns
@@ -135,7 +135,7 @@ function subjectIn({ of, project, filters: { subject } }: Context, report: Dimen
   return `${columns} and r.prompt_id in (${prompts})`
 }
 
-/** What selects the chats `c` of a prompt, of one model or channel if the page is about it. */
+/** The conditions for the chats `c` of a prompt, and of one model or channel if the page is about it. */
 function ofChats(project: string, { range, subject }: Filters): string {
   const columns = isSubject(subject, 'c', ['prompt_id', 'model_id', 'model_channel_id'])
   return `c.project_id = ${project}${columns} and ${between('c.date', range)}`

@@ -4,7 +4,7 @@ import { clip } from '../../core/text.ts'
 import { href } from '../pages/layout.ts'
 import { dayIn, oneOf, projectOf, rangeOf, readQuery } from '../query.ts'
 
-/* What the insights pages are asked for, in their addresses, so that a link shows the same to everyone. */
+/* The filters of the insights pages. They are part of the address, so that a link shows the same to everyone. */
 
 export const PERIODS = {
   week: { days: 7, name: 'Last complete week' },
@@ -39,12 +39,12 @@ export type Subject = Partial<Record<'topic' | 'model' | 'channel' | 'prompt' | 
 
 export interface Filters {
   path: PagePath
-  /** What a page other than the first is about. */
+  /** The subject of a page other than the first. */
   subject: Subject
   project: string
   /** Undefined if days of one's own were chosen. A period moves with the days; a range does not. */
   period: Period | undefined
-  /** What is shown if none is asked for. */
+  /** The period that is shown by default. */
   usualPeriod: Period
   range: Range
   comparison: Comparison

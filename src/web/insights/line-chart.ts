@@ -53,7 +53,7 @@ function legend(series: readonly Series[]): Html {
   return html`<ul class="legend" aria-label="Brands">${series.map((one) => html`<li class="c${one.colour}" data-series="${one.colour}"><span class="name">${one.name}</span></li>`)}</ul>`
 }
 
-/** What the axis must hold. A day that has just begun may be anywhere, and must not squeeze all others together. */
+/** The values that the axis must include. A day that has just begun is ignored: it would squeeze the others together. */
 function valuesOf({ series, isComplete, hasMeans }: ChartData): number[] {
   const within = (wanted: readonly boolean[]) =>
     series
@@ -74,7 +74,7 @@ function acrossOf(x: readonly Day[]): number[] {
   return x.map((day) => (last === first ? 0.5 : (dayNumber(day) - first) / (last - first)))
 }
 
-/** What lies beyond the axis is drawn at its edge. */
+/** Values beyond the axis are drawn at its edge. */
 const place = ({ across, down }: Frame, index: number, value: number) =>
   `${Math.round(across[index]! * SIZE)} ${Math.round(Math.max(0, Math.min(1, down(value))) * SIZE)}`
 
@@ -209,7 +209,7 @@ function describe(data: ChartData): string {
   return `${kind.title} by ${grain}, ${x[0]} to ${x.at(-1)}. Last complete ${grain}: ${ends.join(', ')}. The numbers are in the table below.`
 }
 
-/** What the script shows where somebody points: texts, so that they are written once only. */
+/** The texts of the tooltips. The script shows them. */
 function numbersOf({ kind, x, isComplete, isProvisional, hasMeans, series }: ChartData, { across, down }: Frame) {
   const details = ({ points, line }: Series) =>
     points.map((point, index) => {

@@ -9,7 +9,7 @@ import { type Filters, noDays, type PagePath } from './filters.ts'
 import { type Context, daysRead, reportName, type Statement, text } from './sql.ts'
 import { FIRST_STATEMENTS } from './statements.ts'
 
-/* What analysts ask first, from the same views that BI tools read. The SQL that is shown is the SQL that is run. */
+/* The first questions of analysts, from the views that BI tools read. The SQL that is shown is the SQL that is run. */
 
 const STATEMENTS = { ...FIRST_STATEMENTS, ...DETAIL_STATEMENTS }
 export type Section = keyof typeof STATEMENTS
@@ -94,7 +94,7 @@ export interface Found {
   incomparable: string | undefined
   /** The names of what the page is about. */
   names: Names
-  /** Those of the page. */
+  /** The sections of the page. */
   sections: Record<Section, Read>
   /** Of the absent prompts: the page that is shown, how many there are, and the first rows of all. */
   absent: { page: number; pages: number; first: Row[] }

@@ -66,7 +66,7 @@ export interface Series {
   colour: number
   /** One for each of the chart's x; undefined if the brand has no row. */
   points: (Point | undefined)[]
-  /** What its line goes through: the values; by day, unless there are few, means of the seven days that end with each x. */
+  /** The points of its line: the values or, by day unless there are few, means of the seven days that end with each x. */
   line: (number | null)[]
 }
 

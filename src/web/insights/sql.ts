@@ -5,7 +5,7 @@ import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, weeksIn } from './filters.ts'
 
-/* What statements have in common. What is shown is what is run, so values are written into the text, as literals. */
+/* Common parts of statements. The SQL that is shown is the SQL that is run, so values are literals in the text. */
 
 export interface Context {
   schema: string

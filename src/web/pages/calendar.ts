@@ -5,7 +5,7 @@ import { type Html, html } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { href, MONTHS, shortDay } from './layout.ts'
 
-/** What each state of a day means, and its mark: colour is not the only sign. */
+/** The meaning of each state of a day, and its mark: colour is not the only sign. */
 export const STATES = {
   read: ['read', ''],
   restated: ['read, and changed by the service later', '~'],

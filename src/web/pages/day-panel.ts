@@ -5,7 +5,7 @@ import { type CellState, STATES, stateOf, weekdayName } from './calendar.ts'
 import { href, number, table, time } from './layout.ts'
 import { runLink } from './runs.ts'
 
-/** What is known of one day: of each stream its rows, when it was read and by which run, and what changed later. */
+/** One day: the rows of each stream, when and by which run it was read, and later changes. */
 export function dayPanel({ project, streams, day, known, range }: CalendarData, now: Date): Html {
   const detail = known?.detail
   if (day === undefined || detail === undefined) {

@@ -19,7 +19,7 @@ import { CHART_KINDS, type ChartData, chartData, isDrawable } from '../insights/
 import { dataTable, name, number, subjectLink, verdictOf, words } from './insights-columns.ts'
 import { scrolling } from './layout.ts'
 
-/* What is drawn: the headlines, the charts and the heat map. */
+/* The headlines, the charts and the heat map. */
 
 /** A chart of the rows of a section; undefined if they have no value to draw. */
 export function chartOf(
@@ -38,7 +38,7 @@ const sectionOf = (metric: string) => metric.replaceAll('_', '-') as ChartSectio
 export function tiles(
   rows: readonly Row[],
   charts: (section: ChartSection) => ChartData | undefined,
-  /** What the period before is called: with how much of it there is, if that is not all. */
+  /** The name of the period before, and how much of it was read if that is not all. */
   previous: string,
 ): Html {
   return html`<ul class="tiles">${rows.map((row) => {
@@ -89,7 +89,7 @@ export function chart({ grain, print }: Filters, title: string, data: ChartData 
   return html`${lineChart(data, print)}${print ? '' : html`${key(data)}${numbers(title, data)}`}`
 }
 
-/** What the signs in a chart mean, those that occur in it. */
+/** The meaning of the signs that occur in a chart. */
 function key({ kind, grain, isComplete, isProvisional, hasMeans, left, series }: ChartData): Html | '' {
   const signs = [
     kind.hasInterval && !hasMeans && series.some(({ isFocus }) => isFocus) && 'Band: 95 % interval.',

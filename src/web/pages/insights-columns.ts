@@ -84,7 +84,7 @@ export function columnsFor(filters: Filters) {
   }
 }
 
-/** What the own brand is, or has, stands out. */
+/** Emphasizes the own brand. */
 const marked = (text: Html | string, { is_own }: Row) => html`<span${is_own && html` class="own"`}>${text}</span>`
 
 /** Own domains and those of rivals first: the service may class them otherwise. */
@@ -139,7 +139,7 @@ function listOf(value: unknown): Record<string, unknown>[] {
   return Array.isArray(value) ? value.filter((item) => typeof item === 'object' && item !== null) : []
 }
 
-/** What an answer says, which brands it names, and what it cites. */
+/** The text of an answer, its brands and its sources. */
 function content({ messages, sources, brands_mentioned }: Row): Html {
   if (messages === null) return html`<span class="quiet">not read</span>`
   const texts = listOf(messages).flatMap(({ role, content: text }) =>

@@ -88,7 +88,7 @@ ${isOpen && sqlOf('the headlines', sql)}</section>`
 const NEXT_SHOWN = 3
 const SOURCES_TO_WIN = 2
 
-/** What is worth a look first. Each line is a count, or a change that is clear if all changes are considered together. */
+/** What to look at first. Each line is a count, or a change that is clear if all changes are considered together. */
 function nextSteps(filters: Filters, { sections: { falls, 'source-gaps': gaps }, absent }: Found, own: string): Html {
   const groups = {
     'Clear falls': falls.rows.map((row) => {

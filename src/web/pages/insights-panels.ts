@@ -27,7 +27,7 @@ interface Panel {
   /** The columns of its table, or what it has instead of a table. */
   columns?: readonly (ColumnName | Column<Row>)[]
   body?: () => Html
-  /** What it says without rows; null if it is left out then. Few services offer the reports that such a section reads. */
+  /** The text without rows; null if the section is then left out. Few services offer the reports of such a section. */
   empty?: string | null
   /** Links to other views of it; they stay if there is nothing to show. */
   links?: Html

@@ -90,7 +90,7 @@ const IDLE_MS = 5000
 
 interface Heading {
   title: string
-  /** What is shown beside the title. */
+  /** Content beside the title. */
   beside?: Html | undefined
   /** The address by which the script asks for the page again, and whether a run is in progress. */
   refresh?: { url: string; isRunning: boolean; now: Date } | undefined

@@ -15,7 +15,7 @@ interface RestatementsPage extends PageData, ListFilters {
   lookback: Status['lookback'] | undefined
 }
 
-/** What the service changed in days that were read before: when that was seen, where, and by how much. */
+/** Changes in days that were read before: when they were found, where, and how many rows. */
 export function restatementsPage(page: RestatementsPage): string {
   const { report, lookback, range } = page
   const filters = html`${projectField(page.projects, page.project, 'all')}${streamField(page.streams, page.stream, 'all')}${dateField('Seen from', 'from', range.from)}${dateField('to', 'to', range.to)}`

@@ -51,7 +51,7 @@ ${factList({ Source: page.source, Warehouse: page.warehouse })}`
   return layout({ title, path: '/', version: page.version, viewer, scripts: ['status.js'] }, body)
 }
 
-/** That the database is away, and how old what follows is. */
+/** Says that the database is away, and how old the page is. */
 function away({ database, ledgerAgeMs }: StatusData): Html | '' {
   if (database.up) return ''
   const since = `The database has not answered for ${duration(database.forMs / 1000)}: ${clip(database.reason ?? 'no reason is known')}.`
@@ -155,7 +155,7 @@ function queueSection({ workers, waiting, active, oldest }: QueueStatus, now: Da
 ${workers.length === 0 ? '' : html`<ul>${workers.slice(0, 50).map((worker) => html`<li>process ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${number(worker.done)} done, since ${time(worker.started_at, now)}</li>`)}</ul>`}</section>`
 }
 
-/** What is no fault, but worth knowing. */
+/** Notes that are no faults. */
 function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
   const { lookback, drift = [] } = status ?? {}
   const items = [
