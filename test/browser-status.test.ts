@@ -166,6 +166,16 @@ inBrowser('the status page', () => {
     await page.getByText('Let through …').click()
     await page.getByRole('button', { name: 'Read again and delete what is gone' }).click()
     await page.getByText('Nothing runs here').waitFor()
+    const from = page.locator('#backfill').getByLabel('From')
+    await from.fill('2026-11-01')
+    for (let time = 0; time < 2; time++) {
+      const answer = page.waitForResponse((response) => response.request().resourceType() === 'fetch')
+      await lookAgain(page)
+      await (await answer).finished()
+      await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(drawn)))
+    }
+    expect(await page.getByText('Nothing runs here').count()).toBe(1)
+    expect(await from.inputValue()).toBe('2026-11-01')
     await page.getByRole('button', { name: 'Sync now' }).first().click()
     await page.getByText('A sync has begun.').waitFor()
     await page.getByRole('button', { name: 'Sign out' }).click()

@@ -44,7 +44,7 @@ export function connectionFailure(error: unknown): ConnectionFailure | undefined
     : undefined
 }
 
-/** got says in which phase the time ran out and when others ended; the system says which of its calls failed. */
+/** got reports the phase that timed out. The operating system reports the call that failed. */
 function wasConnected(error: unknown): boolean {
   const { event, syscall, timings } = error as { event?: string; syscall?: string; timings?: { connect?: number } }
   if (CONNECT_PHASES.includes(event ?? '') || syscall === 'connect') return false

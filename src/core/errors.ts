@@ -53,8 +53,8 @@ interface TransientOptions {
 }
 
 /**
- * All of the service, one project of it or one operation of a project gives no answer, or asks for a longer wait than a
- * run allows. Nothing was sent, and until it answers again other requests to it fail with this at once.
+ * The service, a project or an operation does not answer, or asks for a wait that is longer than a run allows. The request
+ * was not sent. Further requests fail with this error until an answer arrives.
  */
 export class DownError extends TransientError {
   override readonly code: 'service-down' | 'project-down' | 'operation-down'

@@ -1,7 +1,6 @@
 /**
- * Takes secrets out of what leaves the program. There is one in a process: whatever reads a secret adds it, and whatever
- * writes a log, an error, a result, a table of the ledger, a page or a webhook passes its text through it last, so that
- * nothing that happens to a text before can bring a secret back.
+ * Removes secrets from output. Each process has one redactor. Code that reads a secret adds it. Code that writes logs, errors,
+ * results, ledger tables, pages or webhooks redacts its text last.
  */
 export interface Redactor {
   add(secrets: Iterable<string | undefined>): void

@@ -30,8 +30,8 @@ export async function readCreations(
 }
 
 /**
- * Written, and committed, before the request is sent: from here on it may exist. Refused if another run took over, as
- * it does when this process was frozen for too long: that run may have sent the same.
+ * Commits the attempt before the request is sent. Fails if another run took over after this process was frozen for too long,
+ * because that run may have sent the same request.
  */
 export async function beginCreation(
   warehouse: Warehouse,

@@ -26,7 +26,7 @@ export async function withRun<T>(
     const { result, outcome, summary = [] } = await work({ runId: lock.runId, signal: stop })
     await withRetries(warehouse, signal, () =>
       closeRun(warehouse, lock.runId, { outcome, summary, error: null }),
-    ).catch((error: unknown) => log.warn({ reason: messageOf(error) }, 'the end of the run could not be recorded'))
+    ).catch((error: unknown) => log.error({ reason: messageOf(error) }, 'the run could not be closed'))
     return result
   } catch (error) {
     const outcome = signal?.aborted ? 'interrupted' : 'failed'

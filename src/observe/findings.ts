@@ -103,7 +103,7 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
   return `run ${run_id} (${command}) ${outcome === 'failed' ? 'failed' : 'was partial'}`
 }
 
-/** As the ledger says, since a run may also have let something through. */
+/** Uses the ledger, not the report: a run may also release held days. */
 export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]): Finding | End {
   return findingOf(held, ({ since }) => since, {
     what: 'held, since an answer would have deleted most rows',

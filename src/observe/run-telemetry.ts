@@ -23,8 +23,8 @@ interface RunTelemetryOptions {
 const START_MS = 1000
 
 /**
- * What those outside hear of one run: a dead man's switch and a catalogue of lineage. Everything is sent beside the run.
- * Nothing of it can fail the run or hold it up: what goes wrong is logged, and the end is given up when `signal` says so.
+ * Sends the start and the end of a run to the dead man's switch and the lineage catalogue. Failures are logged and never affect
+ * the run. `signal` cancels the end events.
  */
 export class RunTelemetry {
   private readonly startedAt: Date

@@ -83,7 +83,7 @@ export function createBudget(
   const view = (state: BudgetState, now: number) => {
     const { remaining, resetBy } = state
     resetAt = monotonic() + resetBy - now
-    // Below zero where requests under way may have been counted already; nobody needs to know how far.
+    // The value is negative if requests in flight were already counted. It is shown as 0.
     shown = {
       limit: limitOf(state, now, perMinute),
       remaining: remaining === null ? undefined : Math.max(0, remaining),

@@ -61,7 +61,7 @@ export interface Caller {
 }
 
 /** An operation by its path. Its request has the fields of a report's, as far as they make sense. */
-interface Operation {
+export interface Operation {
   method: 'GET' | 'POST'
   path: string
 }
@@ -222,7 +222,7 @@ export function createClient(options: ClientOptions) {
   }
 }
 
-/** A total that is not a number says nothing, and is no reason to refuse the rows. */
+/** A total that is not a number is ignored. */
 function wholeNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value !== '' ? Number(value) : value
   return typeof number === 'number' && Number.isInteger(number) && number >= 0 ? number : undefined

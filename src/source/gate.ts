@@ -50,9 +50,9 @@ const MOST_PROJECTS = 3
 const PROBES_MS = 60_000
 
 /**
- * Decides whether requests may be sent. A service, or a project, without answers is asked by small probes until it
- * answers or the patience ends; an operation that fails though others work is left alone; a project for which the
- * service asks for a long wait is not asked before that.
+ * Decides whether requests may be sent. If the service or a project does not answer, the gate sends small probes until one
+ * succeeds or the patience ends. It stops requests to an operation that fails while others succeed. It waits as long as
+ * the service asks for a project.
  */
 export class Gate {
   private readonly service: Circuit

@@ -17,7 +17,7 @@ export interface SidePoolOptions {
 }
 
 /**
- * Few connections beside those of runs, for those who look. Each use is one transaction with a time limit of its own, so
+ * A small connection pool for readers, separate from the pool of runs. Each use is one transaction with a time limit of its own, so
  * nobody waits for a slow statement or a lost network without end, and a run never waits for a reader.
  */
 export interface SidePool {

@@ -105,7 +105,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     log.info({ grace_seconds: config.serve.grace_seconds }, 'asked to stop')
     const stopping = schedule.stop().then(() => waitAtMost(LAST_REPORTS_MS, afterRun.settle()))
     if (!(await waitAtMost(config.serve.grace_seconds * GRACE_OF_RUN * 1000, stopping))) {
-      log.error('the run did not end in time; the next one reads what it left')
+      log.error('the run did not end in time; the next run continues')
       // Nothing is waited for any more, not even a database that does not answer.
       open.warehouse.cut()
     }

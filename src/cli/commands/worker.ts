@@ -85,8 +85,8 @@ async function runWorker(session: Session, open: Open, concurrency: number, begu
 }
 
 /**
- * Touches a file for as long as this process gets round to it, for a probe of who runs it. It says nothing of the database:
- * a worker that waits for one must not be restarted for that.
+ * Touches a file every 5 seconds, for a liveness probe. A worker that waits for the database keeps touching it, so it is not
+ * restarted.
  */
 function startHeartbeat(file: string | undefined): () => void {
   if (file === undefined) return () => {}

@@ -16,7 +16,8 @@ import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream, ListStream } from '../../streams/stream.ts'
 import { projectName } from '../../warehouse/load/entities.ts'
-import { type ListEffect, replaceList } from '../../warehouse/load/replace-list.ts'
+import { type ListEffect, listSnapshots, replaceList } from '../../warehouse/load/replace-list.ts'
+import type { Snapshot } from '../../warehouse/load/row-digest.ts'
 import { runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-pages.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
@@ -41,7 +42,7 @@ export async function syncList(
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read, changedControl: [] }
-  const questions: Statements<[PriorCoverage, PriorList]> = [
+  const questions: Statements<[PriorCoverage, PriorList, Snapshot[]]> = [
     // Nothing of the coverage is needed: a list that was superseded fails here.
     coverageUnlessSuperseded(
       warehouse,
@@ -50,14 +51,19 @@ export async function syncList(
       read.fencingToken,
     ),
     priorList(warehouse, projectStream),
+    listSnapshots(warehouse, project.id, stream),
   ]
   return run.retry(() =>
-    loadAnswer(run, list, questions, async (tx, [, prior], identified) => {
-      const effect = await replaceList(tx, {
-        ...{ projectId: project.id, stream, rows: sifted.rows, children: sifted.children },
+    loadAnswer(run, list, questions, async (tx, [, prior, before], identified) => {
+      const load = {
+        projectId: project.id,
+        stream,
+        rows: sifted.rows,
+        children: sifted.children,
         mayDelete: identified.undismissed === 0,
         acceptDeletes: run.acceptDeletes,
-      })
+      }
+      const effect = await replaceList(tx, load, config.disabled.includes('window-digest') ? [] : before)
       if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
       await saveListLedger(run, tx, list, { effect, identified, prior })
       const regrouped = groupedBy(run, effect.regrouped)

@@ -20,7 +20,8 @@ import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl, type Row } from '../../streams/stream.ts'
 import { tableName } from '../../warehouse/connect.ts'
-import { replaceWindow, type WindowSnapshot, windowSnapshot } from '../../warehouse/load/replace-window.ts'
+import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
+import type { Snapshot } from '../../warehouse/load/row-digest.ts'
 import { type Effect, effectOf, type WindowLoad } from '../../warehouse/load/window-effect.ts'
 import { ensureMonths } from '../../warehouse/schema/partitions.ts'
 import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
@@ -152,17 +153,13 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   if (read.rowsBefore === 0) sifted.rows.reorder()
   // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
   const withDigest = !config.disabled.includes('window-digest')
-  const questions: Statements<[PriorCoverage, WindowSnapshot]> = [
+  const questions: Statements<[PriorCoverage, Snapshot]> = [
     coverageUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
     windowSnapshot(warehouse, { projectId, stream, range }, withDigest),
   ]
   // How a day differs from the control totals, unless the service may still write it. Such a window has one day.
   const difference = comparison.differences.find(({ day }) => day < run.provisionalFrom)?.text
-  const write = async (
-    tx: Transaction,
-    [prior, snapshot]: [PriorCoverage, WindowSnapshot],
-    rejects: IdentifiedRejects,
-  ) => {
+  const write = async (tx: Transaction, [prior, snapshot]: [PriorCoverage, Snapshot], rejects: IdentifiedRejects) => {
     // Rows of a day that does not add up stay as they are. On a first load, the new rows are stored, unless they exceed the
     // totals: right rows that come later would not prove that these were wrong.
     const keepsRows = difference !== undefined && (snapshot.count > 0 || stream.control === 'brand limits')

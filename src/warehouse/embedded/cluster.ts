@@ -1,6 +1,7 @@
 import { type ChildProcess, execFileSync, type SpawnOptions, spawn, spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import fs from 'node:fs'
+import { userInfo } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { systemEnvironment } from '../../core/config/variables.ts'
 import { codeOf, UsageError } from '../../core/errors.ts'
@@ -88,8 +89,7 @@ export const dataPath = (folder: string) => join(folder, 'postgres')
  * they can reach the files; else a user namespace.
  */
 function chooseUser(binary: string, folder: string): User {
-  if (process.getuid?.() !== 0)
-    return succeeds('id', '-un') ? { how: 'as this user' } : inNamespace('this user id has no name')
+  if (process.getuid?.() !== 0) return hasName() ? { how: 'as this user' } : inNamespace('this user id has no name')
   const owner = fs.statSync(dataPath(folder), { throwIfNoEntry: false })?.uid || undefined
   const text = fs.readFileSync('/etc/passwd', 'utf8')
   for (const wanted of [`[^:]+:[^:]*:${owner}:`, 'postgres:', 'nobody:']) {
@@ -100,6 +100,14 @@ function chooseUser(binary: string, folder: string): User {
       return { how: `as ${name}, since Postgres refuses root`, ids }
   }
   return inNamespace('Postgres refuses root, and neither postgres nor nobody can reach this folder')
+}
+
+function hasName(): boolean {
+  try {
+    return userInfo().username !== ''
+  } catch {
+    return false
+  }
 }
 
 const succeeds = (program: string, ...args: string[]) => spawnSync(program, args, { stdio: 'ignore' }).status === 0

@@ -2,7 +2,9 @@ import { quote } from '../../core/identifier.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import type { ListStream, Row } from '../../streams/stream.ts'
-import type { Transaction } from '../transaction.ts'
+import { tableName, type Warehouse } from '../connect.ts'
+import { literal, type Statement, type Transaction } from '../transaction.ts'
+import { RowHashes, readSnapshot, type Snapshot, type SnapshotRow, snapshotSql } from './row-digest.ts'
 import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
 
@@ -14,6 +16,8 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'held' | 'rowsByDay' 
   regrouped: Dimension[]
 }
 
+type Child = NonNullable<ListStream['children']>[number]
+
 interface ListLoad {
   projectId: string
   stream: ListStream
@@ -24,10 +28,21 @@ interface ListLoad {
   acceptDeletes: boolean
 }
 
-/** Makes a project's list equal to the answer. What vanished is marked with `removed_at`; what came back is unmarked. */
-export async function replaceList(tx: Transaction, load: ListLoad): Promise<ListEffect> {
+/**
+ * Makes a project's list equal to the answer. Vanished rows are marked with `removed_at`, and unmarked when they come back. A
+ * list that has the rows of the answer already is not staged: that would cost more than all else of a run without changes.
+ */
+export async function replaceList(
+  tx: Transaction,
+  load: ListLoad,
+  before: readonly Snapshot[] = [],
+): Promise<ListEffect> {
   const { client } = tx
   const { projectId, stream } = load
+  if (isAsAnswered(before, load)) {
+    const { length } = load.rows
+    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
+  }
   const sql = await stageRows(client, tx, stream, load.rows)
   // Rows that the list never showed, of what reports mention, are not missing from it.
   const listed = isListed(stream)
@@ -105,10 +120,10 @@ async function insertListed(
 async function replaceChildren(
   tx: Transaction,
   load: ListLoad,
-  { child, parents }: { child: NonNullable<ListStream['children']>[number]; parents: string },
+  { child, parents }: { child: Child; parents: string },
 ): Promise<number> {
   const target = { table: child.table, columns: child.columns, key: child.columns.map(({ name }) => name) }
-  const rows = PackedRows.of(child.columns, load.projectId, load.children.get(child.table) ?? [])
+  const rows = childRows(load, child)
   const { client } = tx
   const sql = await stageRows(client, tx, target, rows)
   const { rowCount: deleted } = await client.query(
@@ -155,6 +170,29 @@ async function savePromptHistory({ client, schema }: Transaction, projectId: str
     [projectId],
   )
   return (['topic_id', 'tag_id', 'country_code'] as const).filter((name) => changed.some((prompt) => prompt[name]))
+}
+
+function childRows({ projectId, children }: ListLoad, { table, columns }: Child): PackedRows {
+  return PackedRows.of(columns, projectId, children.get(table) ?? [])
+}
+
+/** The rows of a list and of its child tables, as they are. */
+export function listSnapshots(warehouse: Warehouse, projectId: string, stream: ListStream): Statement<Snapshot[]> {
+  const rowsOf = (table: string) => `${tableName(warehouse, table)} t where t.project_id = ${literal(projectId)} and`
+  const listed = `${rowsOf(stream.table)} ${isListed(stream)}`
+  const ofChildren = (stream.children ?? []).map(({ table, columns, parent }) =>
+    snapshotSql(columns, `${rowsOf(table)} t.${parent} in (select t.${parent} from ${listed})`),
+  )
+  const sql = [snapshotSql(stream.columns, listed), ...ofChildren].join('\nunion all ')
+  return { sql, read: (rows: SnapshotRow[]) => rows.map(readSnapshot) }
+}
+
+/** True if the list and its child tables have the rows of the answer, each with the same values. */
+function isAsAnswered(before: readonly Snapshot[], load: ListLoad): boolean {
+  const answered = [load.rows, ...(load.stream.children ?? []).map((child) => childRows(load, child))]
+  const isSame = ({ count, digest }: Snapshot, rows: PackedRows) =>
+    count === rows.length && digest === new RowHashes(rows).digest()
+  return before.length === answered.length && before.every((snapshot, at) => isSame(snapshot, answered[at]!))
 }
 
 /** Rows of the table (t) that are on the list: not removed and, where reports mention others, shown by it. */

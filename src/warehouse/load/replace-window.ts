@@ -3,7 +3,7 @@ import { codeOf } from '../../core/errors.ts'
 import { tableName, type Warehouse } from '../connect.ts'
 import { literal, type Statement, type Transaction } from '../transaction.ts'
 import { mergeWindow } from './merge-window.ts'
-import { digestSql, RowHashes } from './row-digest.ts'
+import { RowHashes, readSnapshot, type Snapshot, type SnapshotRow, snapshotSql } from './row-digest.ts'
 import { copyRows } from './stage.ts'
 import { type Change, type Effect, effectOf, type Window, type WindowLoad } from './window-effect.ts'
 
@@ -12,7 +12,7 @@ import { type Change, type Effect, effectOf, type Window, type WindowLoad } from
  * into the table, and one with the same digest is left as it is. Any other is copied into a temporary table and compared, and
  * only differences are written: an upsert would lock, and so write, every row, even if nothing changed.
  */
-export async function replaceWindow(tx: Transaction, snapshot: WindowSnapshot, load: WindowLoad): Promise<Effect> {
+export async function replaceWindow(tx: Transaction, snapshot: Snapshot, load: WindowLoad): Promise<Effect> {
   if (snapshot.count === 0) {
     if (load.rows.length === 0) return effectOf(load, new Map())
     if (await copyStraight(tx, load)) return effectOf(load, insertedByDay(load))
@@ -25,27 +25,15 @@ export async function replaceWindow(tx: Transaction, snapshot: WindowSnapshot, l
   return mergeWindow(tx.client, tx, load, hashes)
 }
 
-/** The rows of a window as they are: how many, and their digest if it was asked for and there is one. */
-export interface WindowSnapshot {
-  count: number
-  digest: bigint | undefined
-}
-
 export function windowSnapshot(
   warehouse: Warehouse,
   { projectId, stream, range }: Window,
   withDigest = true,
-): Statement<WindowSnapshot> {
-  const digest = withDigest ? `${digestSql('t', stream.columns)}::text` : 'null'
-  const sql = `select count(*) as count, ${digest} as digest from ${tableName(warehouse, stream.table)} t
+): Statement<Snapshot> {
+  const rows = `${tableName(warehouse, stream.table)} t
     where project_id = ${literal(projectId)} and date between ${literal(range.from)} and ${literal(range.to)}`
-  return {
-    sql,
-    read([row]: { count: number; digest: string | null }[]) {
-      const { count, digest: text } = row!
-      return { count, digest: text === null ? undefined : BigInt(text) }
-    },
-  }
+  const sql = snapshotSql(withDigest ? stream.columns : undefined, rows)
+  return { sql, read: ([row]: SnapshotRow[]) => readSnapshot(row!) }
 }
 
 /** False if a row exists already under another day: then only a comparison shows what to do. */

@@ -17,6 +17,23 @@ const NO_INT = -2_147_483_647
 const NO_NUMBER = -Number.MAX_VALUE
 const [NO_NUMBER_UPPER, NO_NUMBER_LOWER] = halves(NO_NUMBER)
 
+/** Rows of a table: how many, and their digest if it was computed and there are any. */
+export interface Snapshot {
+  count: number
+  digest: bigint | undefined
+}
+
+export type SnapshotRow = { count: number; digest: string | null }
+
+/** Counts rows of a table `t` and, if the columns are given, computes their digest. */
+export function snapshotSql(columns: readonly Column[] | undefined, rows: string): string {
+  return `select count(*) as count, ${columns === undefined ? 'null' : digestSql('t', columns)}::text as digest from ${rows}`
+}
+
+export function readSnapshot({ count, digest }: SnapshotRow): Snapshot {
+  return { count, digest: digest === null ? undefined : BigInt(digest) }
+}
+
 /** The expression of the digest of the rows of a table or group, as a bigint; null if there are none. */
 export function digestSql(alias: string, columns: readonly Column[]): string {
   return `bit_xor(${rowHashSql(alias, columns)})`

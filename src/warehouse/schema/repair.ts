@@ -14,8 +14,8 @@ import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 import { readSql } from './views.ts'
 
 /*
- * What somebody dropped of what we made. The tables for BI, views, functions and triggers are made again, because the service
- * still has the rows, and so is the calendar. The tables of the ledger are not: nobody else knows what they held.
+ * Detects and recreates dropped objects. Data tables, views, functions, triggers and the calendar can be recreated, because the
+ * service still has the rows. Ledger tables cannot.
  */
 
 interface Damage {
@@ -143,9 +143,9 @@ export async function findNamesakes({ pool, schema, opsSchema }: Warehouse): Pro
 }
 
 /*
- * Who owns a table can put a trigger on it, which then runs with the rights of this role. So schemas, tables, views and functions
- * that we use, and functions that triggers, rules, defaults and constraints of these tables call, have to belong to this role, to a
- * role that it is a member of, or to a superuser, who needs no such trick.
+ * The owner of a table can add a trigger, which runs with the rights of our role. So schemas, tables, views and functions that we use,
+ * and functions that triggers, rules, defaults and constraints of these tables call, must belong to our role, to a role that it is
+ * a member of, or to a superuser.
  */
 
 /** A complaint about objects that we use and that belong to somebody else; undefined if there are none. */

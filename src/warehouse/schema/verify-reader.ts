@@ -117,7 +117,7 @@ const HELD = `
   select schema::text, name, "right", case when bool_or(role = 0) then 'PUBLIC' else min(role_name) filter (where role_name <> $1) end as via
   from held group by 1, 2, 3 order by 2`
 
-/** A view is read with the rights of its owner, or of who asks if it says so: what it reads must be open to that one. */
+/** A view uses the rights of its owner, or of the caller if `security_invoker` is set. That role must be able to read its tables. */
 const UNREADABLE = `
   select c.relname::text as name from pg_class c
   where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} and c.relname <> all($3) and (

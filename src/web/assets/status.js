@@ -59,12 +59,17 @@ function showGone() {
 
 /** Makes a part of the page like the fresh one. Elements stay, with their focus, what was typed, and what was opened. */
 function morph(old, fresh) {
-  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id)
-    return old.replaceWith(document.importNode(fresh, true))
-  if (old.nodeType !== Node.ELEMENT_NODE) {
+  const isElement = old.nodeType === Node.ELEMENT_NODE
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
+    if (!isElement || !isInUse(old)) old.replaceWith(document.importNode(fresh, true))
+    return
+  }
+  if (!isElement) {
     if (old.data !== fresh.data) old.data = fresh.data
     return
   }
+  // The server sends the result of an action once.
+  if (old.dataset.part === 'notice' && fresh.firstElementChild === null) return
   if (old !== main && old.matches('[data-part], section, form') && isInUse(old)) return
   for (const { name } of [...old.attributes])
     if (name !== 'open' && !fresh.hasAttribute(name)) old.removeAttribute(name)

@@ -175,16 +175,13 @@ const colourOf = (index: number, steps: readonly number[]) =>
 
 /** Sums by a key, the highest share first. Counts and answers add up over topics and models: a prompt has one topic. */
 function summed(rows: readonly Row[], keyOf: (row: Row) => [id: string, name: string]): Sum[] {
-  const names = new Map(rows.map(keyOf))
-  const sums = [...names].map(([id, text]) => {
-    const own = rows.filter((row) => keyOf(row)[0] === id)
-    return {
-      id,
-      name: text,
-      ...totalOf(own.map((row) => ({ count: row.visibility_count ?? 0, answers: row.answers ?? 0 }))),
-    }
-  })
-  return sums.sort((a, b) => b.count / b.answers - a.count / a.answers)
+  const sums = new Map<string, Sum>()
+  for (const row of rows) {
+    const [id, name] = keyOf(row)
+    const { count, answers } = sums.get(id) ?? { count: 0, answers: 0 }
+    sums.set(id, { id, name, count: count + (row.visibility_count ?? 0), answers: answers + (row.answers ?? 0) })
+  }
+  return [...sums.values()].sort((a, b) => b.count / b.answers - a.count / a.answers)
 }
 
 function totalOf(parts: readonly Pick<Sum, 'count' | 'answers'>[]): Pick<Sum, 'count' | 'answers'> {

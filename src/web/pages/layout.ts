@@ -103,7 +103,7 @@ export function heading({ title, beside, refresh, notice }: Heading): Html {
   const stamp = now?.toISOString() ?? ''
   return html`<div class="title"><h1>${title}</h1><div class="row">${refresh && html`<p id="updated" class="quiet small" data-url="${url}" data-ms="${isRunning ? RUNNING_MS : IDLE_MS}">Updated <time datetime="${stamp}">${stamp.slice(11, 19)}</time> UTC</p>`}${beside}</div></div>
 ${refresh && html`<p id="gone" class="banner bad" role="alert" hidden></p><p id="announce" class="hidden" role="status"></p>`}
-${notice && html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`}`
+<div data-part="notice">${notice && html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`}</div>`
 }
 
 /** The fields of a form that nobody sees. */
@@ -163,7 +163,7 @@ export function errorPage(version: string, text: string, path?: PageOptions['pat
 /** `error` is why the last attempt failed. */
 export function signInPage({ version, error }: { version: string; error: string | undefined }): string {
   const body = html`<div class="narrow"><h1>Sign in</h1>
-<p class="quiet">Everybody who reaches this server can read. To sync, backfill, let held days through or settle quarantined rows, sign in with the value of <code>VISIBILITY_TOKEN</code>.</p>
+<p class="quiet">Anyone who can reach this server can read its pages. To sync, backfill, accept held days, or retry and dismiss quarantined rows, sign in with the value of <code>VISIBILITY_TOKEN</code>.</p>
 ${error === undefined ? '' : html`<p class="banner bad" role="alert">${error}</p>`}
 <form method="post" action="/sign-in" class="card stack"><label class="field">Token <input type="password" name="token" autocomplete="current-password" required autofocus></label><button class="button primary">Sign in</button></form></div>`
   return layout({ title: 'Sign in', path: undefined, version, viewer: { csrf: undefined } }, body)
