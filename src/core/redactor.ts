@@ -103,14 +103,14 @@ class FormIndex {
   private endOfSecret(text: string, at: number): number {
     const begun = this.byStart.get(text.slice(at, at + SHORTEST))
     if (begun === undefined) return -1
-    for (const form of begun) if (text.startsWith(form, at) && standsFor(form, text, at)) return at + form.length
+    for (const form of begun) if (text.startsWith(form, at) && isWholeForm(form, text, at)) return at + form.length
     const left = text.slice(at, at + this.longest).split(CUT, 1)[0]!
     if (text[at + left.length] !== CUT) return -1
     return begun.some((form) => form.length >= SHORTEST_ANYWHERE && form.startsWith(left)) ? at + left.length : -1
   }
 }
 
-function standsFor(form: string, text: string, at: number): boolean {
+function isWholeForm(form: string, text: string, at: number): boolean {
   if (form.length >= SHORTEST_ANYWHERE) return true
   return !WORD.test(text.charAt(at - 1)) && !WORD.test(text.charAt(at + form.length))
 }

@@ -87,61 +87,61 @@ export class CreationJournal {
     }
   }
 
-  isThere(wish: Identified): boolean {
-    return this.knownId(wish) !== undefined
+  isThere(item: Identified): boolean {
+    return this.knownId(item) !== undefined
   }
 
-  missingTopics(wishes: readonly CreationRequest[]): string[] {
-    const coming = wishes.filter((wish) => wish.kind === 'prompt' && !this.isThere(wish))
+  missingTopics(wanted: readonly CreationRequest[]): string[] {
+    const coming = wanted.filter((item) => item.kind === 'prompt' && !this.isThere(item))
     const named = coming.flatMap(({ topic }) => (topic && this.topicId(topic) === undefined ? [topic] : []))
     return [...new Set(named)]
   }
 
   /** Never throws: what goes wrong belongs to the line, and what may have been sent stays open. */
-  async create(wish: CreationRequest): Promise<Made> {
+  async create(item: CreationRequest): Promise<Made> {
     try {
-      return await this.createOne(wish)
+      return await this.createOne(item)
     } catch (error) {
-      this.inDoubt.add(`${wish.kind} ${idempotencyKey(wish)}`)
+      this.inDoubt.add(`${item.kind} ${idempotencyKey(item)}`)
       return failed(clip(messageOf(error), 300), { stop: true })
     }
   }
 
   /** Null if it exists and its id is not known. */
-  private knownId(wish: Identified): string | null | undefined {
-    return this.known.get(wish.kind)?.get(idempotencyKey(wish))
+  private knownId(item: Identified): string | null | undefined {
+    return this.known.get(item.kind)?.get(idempotencyKey(item))
   }
 
   private topicId(topic: string): string | undefined {
     return /^to_[\w-]+$/.test(topic) ? topic : this.topicIds.get(topic)
   }
 
-  private async createOne(wish: CreationRequest): Promise<Made> {
+  private async createOne(item: CreationRequest): Promise<Made> {
     const { warehouse } = this.services
-    const key = { projectId: this.project.id, kind: wish.kind, identity: idempotencyKey(wish) }
-    const there = this.knownId(wish)
+    const key = { projectId: this.project.id, kind: item.kind, identity: idempotencyKey(item) }
+    const there = this.knownId(item)
     if (there !== undefined) {
       // Known from before, or finished now if an earlier attempt was left open.
-      if (this.tried.get(wish.kind)?.get(key.identity)?.state === 'sent')
+      if (this.tried.get(item.kind)?.get(key.identity)?.state === 'sent')
         await finishCreation(warehouse, key, { state: 'created', id: there })
       return { status: 'existing', id: there, message: null }
     }
-    const topicId = wish.topic === undefined ? undefined : this.topicId(wish.topic)
-    if (wish.topic !== undefined && topicId === undefined)
+    const topicId = item.topic === undefined ? undefined : this.topicId(item.topic)
+    if (item.topic !== undefined && topicId === undefined)
       return failed(
-        `the topic "${wish.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`,
+        `the topic "${item.topic}" exists, but the service lists no ids of topics: give its id (to_…) instead`,
       )
-    if (this.inDoubt.has(`${wish.kind} ${key.identity}`))
+    if (this.inDoubt.has(`${item.kind} ${key.identity}`))
       return failed('an earlier line for the same thing is still open; run the command again')
-    const request = requestOf(wish, topicId)
+    const request = requestOf(item, topicId)
     await beginCreation(warehouse, key, { request, runId: this.runId })
-    const made = await this.send(wish, request)
+    const made = await this.send(item, request)
     if (made.status !== 'failed') {
-      this.known.get(wish.kind)!.set(key.identity, made.id)
-      await this.saveCreated(wish, made.id)
+      this.known.get(item.kind)!.set(key.identity, made.id)
+      await this.saveCreated(item, made.id)
       await finishCreation(warehouse, key, { state: made.status, id: made.id, warning: made.message })
     } else if (made.open) {
-      this.inDoubt.add(`${wish.kind} ${key.identity}`)
+      this.inDoubt.add(`${item.kind} ${key.identity}`)
     } else {
       await finishCreation(warehouse, key, { state: 'failed', error: made.message })
     }
@@ -149,16 +149,16 @@ export class CreationJournal {
   }
 
   /** Sends once. If the answer was lost, the service's own list shows what became of it. */
-  private async send(wish: CreationRequest, request: Record<string, unknown>): Promise<Made> {
+  private async send(item: CreationRequest, request: Record<string, unknown>): Promise<Made> {
     for (let refusals = 0; ; refusals++) {
       try {
-        return await this.call(wish.kind, request)
+        return await this.call(item.kind, request)
       } catch (error) {
         const message = clip(messageOf(error), 300)
         const status = error instanceof RefusedError ? error.status : undefined
         if (status === 409) {
-          if (LISTED[wish.kind] !== undefined) await this.look(wish.kind)
-          return { status: 'existing', id: this.knownId(wish) ?? null, message: null }
+          if (LISTED[item.kind] !== undefined) await this.look(item.kind)
+          return { status: 'existing', id: this.knownId(item) ?? null, message: null }
         }
         if (status === 402) return failed(`the credits are used up: ${message}`, { stop: true })
         if (error instanceof InterruptedError || this.signal.aborted)
@@ -172,14 +172,14 @@ export class CreationJournal {
           continue
         }
         if (error instanceof TransientError && error.neverSent) return failed(message, { stop: true })
-        return LISTED[wish.kind] === undefined ? this.askAgain(wish, request, message) : this.resolve(wish, message)
+        return LISTED[item.kind] === undefined ? this.askAgain(item, request, message) : this.resolve(item, message)
       }
     }
   }
 
   /** It cannot be listed, but asking once more is safe: what exists is refused as existing. */
-  private askAgain(wish: CreationRequest, request: Record<string, unknown>, reason: string): Promise<Made> {
-    return this.call(wish.kind, request).catch((error: unknown) =>
+  private askAgain(item: CreationRequest, request: Record<string, unknown>, reason: string): Promise<Made> {
+    return this.call(item.kind, request).catch((error: unknown) =>
       error instanceof RefusedError && error.status === 409
         ? { status: 'created', id: null, message: 'the answer was lost, so its id is not known' }
         : failed(`no answer came: ${reason}; run the command again`, { open: true }),
@@ -187,11 +187,11 @@ export class CreationJournal {
   }
 
   /** Looks whether it was created though no answer came. If that cannot be known, it is left open for the next time. */
-  private async resolve(wish: CreationRequest, reason: string): Promise<Made> {
+  private async resolve(item: CreationRequest, reason: string): Promise<Made> {
     for (let look = 0; look < LOOKS; look++) {
       await sleep(LOOK_AGAIN_MS * look, this.signal)
-      await this.look(wish.kind)
-      const id = this.knownId(wish)
+      await this.look(item.kind)
+      const id = this.knownId(item)
       if (id !== undefined) return { status: 'created', id, message: null }
     }
     const message = `no answer came (${reason}), and it is not in the service's list; run the command again to go on`

@@ -18,23 +18,23 @@ export function countryCode(text: string): string {
   return text.trim().toUpperCase()
 }
 
-export function idempotencyKey(wish: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): string {
-  return wish.kind === 'prompt' ? JSON.stringify([wish.text, wish.country]) : (wish.name ?? '')
+export function idempotencyKey(item: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): string {
+  return item.kind === 'prompt' ? JSON.stringify([item.text, item.country]) : (item.name ?? '')
 }
 
-export function isRepeated(wishes: readonly CreationRequest[], index: number): boolean {
-  const { kind } = wishes[index]!
-  const identity = idempotencyKey(wishes[index]!)
-  return wishes.slice(0, index).some((other) => other.kind === kind && idempotencyKey(other) === identity)
+export function isRepeated(wanted: readonly CreationRequest[], index: number): boolean {
+  const { kind } = wanted[index]!
+  const identity = idempotencyKey(wanted[index]!)
+  return wanted.slice(0, index).some((other) => other.kind === kind && idempotencyKey(other) === identity)
 }
 
-export function requestOf(wish: CreationRequest, topicId: string | undefined): Record<string, unknown> {
+export function requestOf(item: CreationRequest, topicId: string | undefined): Record<string, unknown> {
   const given = (fields: Record<string, unknown>) =>
     Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined))
-  if (wish.kind === 'prompt') {
-    const tags = wish.tags !== undefined && wish.tags.length > 0 ? wish.tags : undefined
-    return given({ text: wish.text, country_code: wish.country, tag_ids: tags, topic_id: topicId })
+  if (item.kind === 'prompt') {
+    const tags = item.tags !== undefined && item.tags.length > 0 ? item.tags : undefined
+    return given({ text: item.text, country_code: item.country, tag_ids: tags, topic_id: topicId })
   }
-  if (wish.kind === 'topic') return given({ name: wish.name, country_code: wish.country })
-  return given({ name: wish.name, color: wish.color })
+  if (item.kind === 'topic') return given({ name: item.name, country_code: item.country })
+  return given({ name: item.name, color: item.color })
 }

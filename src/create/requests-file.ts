@@ -50,24 +50,24 @@ export function readRequests(file: string, kind: CreationKind): CreationRequest[
   if (records.length === 0) throw new UsageError(`--from: ${file} has no lines`)
   const requests = records.map((record) => requestFrom(kind, record))
   const problems = requests.flatMap((request) =>
-    request.problems.map((problem) => `line ${request.wish.line}: ${problem}`),
+    request.problems.map((problem) => `line ${request.item.line}: ${problem}`),
   )
   if (problems.length > 0) {
     const more = problems.length > MOST_SHOWN ? [`… and ${problems.length - MOST_SHOWN} more`] : []
     throw new UsageError([`${file}: nothing was sent`, ...problems.slice(0, MOST_SHOWN), ...more].join('\n'))
   }
-  return requests.map(({ wish }) => wish)
+  return requests.map(({ item }) => item)
 }
 
 /** Requests that exceed the documented limits of the service. */
-export function problemsOf(wish: CreationRequest): string[] {
-  const { error } = SCHEMAS[wish.kind].safeParse(requestOf(wish, undefined), { reportInput: true })
+export function problemsOf(item: CreationRequest): string[] {
+  const { error } = SCHEMAS[item.kind].safeParse(requestOf(item, undefined), { reportInput: true })
   const problems = (error?.issues ?? []).map(({ path, message, input }) => {
     const field = [NAMES[String(path[0])] ?? path[0], ...path.slice(1)].join('.')
     const hint = input === 'UK' ? '; did you mean "GB"?' : ''
     return `${field}: got ${clip(JSON.stringify(input) ?? 'nothing', 60)}; allowed: ${message}${hint}`
   })
-  const { topic } = wish
+  const { topic } = item
   if (topic !== undefined && !topic.startsWith('to_') && !createTopicRequest.safeParse({ name: topic }).success)
     problems.push(
       `topic: got ${clip(JSON.stringify(topic), 60)}; allowed: an id (to_…), or a name of 1 to 64 characters`,
@@ -125,19 +125,19 @@ function jsonRecords(text: string, file: string): Line[] {
     })
 }
 
-function requestFrom(kind: CreationKind, { line, fields }: Line): { wish: CreationRequest; problems: string[] } {
-  const wish: CreationRequest = { line, kind }
+function requestFrom(kind: CreationKind, { line, fields }: Line): { item: CreationRequest; problems: string[] } {
+  const item: CreationRequest = { line, kind }
   const problems: string[] = []
   for (const [name, value] of Object.entries(fields)) {
     const field = NAMES[name]
     if (field === undefined || !FIELDS[kind].includes(field))
       problems.push(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}${didYouMean(name, FIELDS[kind])}`)
     else if (value === '' || value === null || value === undefined) continue
-    else if (field === 'tags') wish.tags = tagsOf(value)
+    else if (field === 'tags') item.tags = tagsOf(value)
     else if (typeof value !== 'string') problems.push(`${name}: must be a text`)
-    else Object.assign(wish, { [field]: field === 'country' ? countryCode(value) : value })
+    else Object.assign(item, { [field]: field === 'country' ? countryCode(value) : value })
   }
-  return { wish, problems: problems.length > 0 ? problems : problemsOf(wish) }
+  return { item, problems: problems.length > 0 ? problems : problemsOf(item) }
 }
 
 /** Tags are separated by a bar or a space in CSV, and a list in JSON. */

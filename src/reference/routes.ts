@@ -33,14 +33,14 @@ interface Routed {
   created: boolean
 }
 
-interface Mood {
+interface Behaviour {
   faults(): Faults
   random(): number
   /** Whether an extra operation is offered. */
   offers(operation: string): boolean
 }
 
-export function createRoutes(world: World, mood: Mood): (call: Call, project: Project | undefined) => Routed {
+export function createRoutes(world: World, behaviour: Behaviour): (call: Call, project: Project | undefined) => Routed {
   let turn = 0
 
   /** A list with paging alone. */
@@ -114,7 +114,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
 
   function route(call: Call, project: Project | undefined): Routed {
     const name = `${call.method} ${call.path.slice('/v1'.length)}`.replace(/(\/chats\/)[^/]+(\/content)$/, '$1{id}$2')
-    if (isExtra(name) && !mood.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
+    if (isExtra(name) && !behaviour.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
     if (name === 'GET /projects' && project === undefined) {
       if (call.key !== COMPANY_KEY) throw new Refusal(403, 'this key covers one project')
       return plainList(call, projectList(world))
@@ -130,7 +130,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   function reportItems(call: Call, project: Project, report: typeof brandReport): unknown[] {
     const isSources = report !== brandReport
     // A service that knows more operations also knows more of its reports.
-    const isWider = ['domains', 'urls'].some((subject) => mood.offers(`POST /reports/${subject}`))
+    const isWider = ['domains', 'urls'].some((subject) => behaviour.offers(`POST /reports/${subject}`))
     const query: WiderReportRequest = isWider
       ? valid(widerReportRequest, call.body)
       : valid(requests.reportRequest.omit({ having: true }), call.body)
@@ -139,7 +139,7 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
       throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')
     if (isSources && filters.some(({ field }) => field === 'brand_id'))
       throw new Refusal(400, 'filters: brand_id is a field of reports of brands')
-    const { max_values, refuse_filters, ignore_filters, report_cap, silent_cap } = mood.faults()
+    const { max_values, refuse_filters, ignore_filters, report_cap, silent_cap } = behaviour.faults()
     if (refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
     if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
       throw new Refusal(400, `filters: the limit of ${max_values} values is exceeded`)
@@ -179,8 +179,8 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
 
   function rangeOf(query: { start_date?: string | undefined; end_date?: string | undefined }): Range {
     const range = { from: query.start_date ?? DEFAULT_DAY, to: query.end_date ?? DEFAULT_DAY }
-    if (countDays(range) > (mood.faults().max_days ?? Number.MAX_SAFE_INTEGER)) {
-      throw new Refusal(400, `the date range exceeds the limit of ${mood.faults().max_days} days`)
+    if (countDays(range) > (behaviour.faults().max_days ?? Number.MAX_SAFE_INTEGER)) {
+      throw new Refusal(400, `the date range exceeds the limit of ${behaviour.faults().max_days} days`)
     }
     return range
   }
@@ -189,9 +189,9 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   function paged<T>(
     items: T[],
     { limit = PAGE_LIMIT_DEFAULT, offset = 0 }: { limit?: number | undefined; offset?: number | undefined },
-    cap = mood.faults().silent_cap,
+    cap = behaviour.faults().silent_cap,
   ): T[] {
-    const { limit_max, empty, unstable_order } = mood.faults()
+    const { limit_max, empty, unstable_order } = behaviour.faults()
     if (limit > (limit_max ?? limit)) throw new Refusal(400, `limit must not exceed ${limit_max}`)
     if (empty) return []
     const ordered = unstable_order ? shuffled(items) : items
@@ -201,15 +201,15 @@ export function createRoutes(world: World, mood: Mood): (call: Call, project: Pr
   function shuffled<T>(items: T[]): T[] {
     const copy = [...items]
     for (let index = copy.length - 1; index > 0; index--) {
-      const other = Math.floor(mood.random() * (index + 1))
+      const other = Math.floor(behaviour.random() * (index + 1))
       ;[copy[index], copy[other]] = [copy[other]!, copy[index]!]
     }
     return copy
   }
 
   function listed(items: unknown[], total?: number): Routed {
-    const { totals } = mood.faults()
-    const data = mangle(items, mood.faults())
+    const { totals } = behaviour.faults()
+    const data = mangle(items, behaviour.faults())
     if (total === undefined || totals === 'none') return { body: { data }, created: false }
     const name = totals === 'snake' ? 'total_count' : 'totalCount'
     return { body: { data, [name]: totals === 'wrong' ? total + 3 : total }, created: false }

@@ -37,7 +37,7 @@ export class TotalsCounter {
     this.overlaps = control === 'brand limits'
   }
 
-  /** @param sign -1 takes a row out again */
+  /** @param sign -1 removes a row again */
   add(row: Row, sign: 1 | -1): void {
     const day = row[this.dateAt] as Day
     if (day !== this.lastDay) {

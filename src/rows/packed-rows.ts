@@ -137,7 +137,7 @@ export class PackedRows implements Rows {
   /** The data for COPY. */
   *chunks(): Generator<Buffer> {
     if (this.segments.length === 0) {
-      // Few rows go as one piece, since each takes a message.
+      // Few rows go as one piece, since each needs a message.
       yield Buffer.concat([HEADER, this.segment.bytes.subarray(0, this.segment.used), TRAILER])
       return
     }
@@ -214,7 +214,7 @@ function encodePrefix(fields: number, projectId: string): Buffer {
 const TEXTS_KEPT = 10_000
 const LONGEST_KEPT = 64
 
-/** Writes fields. Ids and days repeat from row to row: copying their bytes takes less than encoding them again. */
+/** Writes fields. Ids and days repeat from row to row: copying their bytes is faster than encoding them again. */
 class FieldWriter {
   private readonly texts = new Map<string, Buffer>()
   private readonly days = new Map<string, number>()

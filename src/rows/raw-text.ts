@@ -27,7 +27,7 @@ function withoutDepths(value: unknown, levels = DEPTH_MAX): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, withoutDepths(item, levels - 1)]))
 }
 
-/** Writes raw items of one answer as JSON that Postgres takes: none too long or too deep, and not too much in all. */
+/** Writes raw items of one answer as JSON that Postgres accepts: none too long or too deep, and not too much in all. */
 export class RawTexts {
   private kept = 0
 

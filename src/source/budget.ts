@@ -61,7 +61,7 @@ export function createBudget(
   let shown: Pick<BudgetView, 'limit' | 'remaining'> = { limit: perMinute, remaining: undefined }
   let resetAt = 0
   let waits = 0
-  let lastLesson: Promise<unknown> = Promise.resolve()
+  let lastUpdate: Promise<unknown> = Promise.resolve()
   /** Ends of requests that could not be stored. Without them, the store would count these requests as under way for ever. */
   let unstored: Work<void>[] = []
 
@@ -93,13 +93,13 @@ export function createBudget(
   function permitOf(sentAt: number): Permit {
     const end = (work: Work<void>) => {
       const cameAt = monotonic()
-      const lesson: Work<void> = (state, now) => {
+      const update: Work<void> = (state, now) => {
         // The store may get to it later than the answer came.
         const receivedAt = Math.max(sentAt, now - (monotonic() - cameAt))
         work(state, receivedAt)
         view(state, now)
       }
-      lastLesson = change(lesson, lesson).catch(() => {})
+      lastUpdate = change(update, update).catch(() => {})
     }
     return {
       learn: (headers, asksToWait) =>
@@ -111,7 +111,7 @@ export function createBudget(
   return {
     async acquire(signal, onWait) {
       for (;;) {
-        await lastLesson
+        await lastUpdate
         signal?.throwIfAborted()
         const ask: Work<{ waitMs: number; at: number }> = (state, now) => {
           const waitMs = requestPermit(state, now, owner, perMinute)

@@ -52,7 +52,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
   const verdicts: Verdict[] = []
   const notes: string[] = []
   let isUsage = false
-  const judge = async (what: string, work: () => Promise<string>, more: Pick<Verdict, 'project_id'> = {}) => {
+  const addVerdict = async (what: string, work: () => Promise<string>, more: Pick<Verdict, 'project_id'> = {}) => {
     const verdict = await work().then(
       (detail) => ({ what, ok: true, detail, ...more }),
       (error: unknown) => {
@@ -63,13 +63,13 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     verdicts.push(verdict)
     return verdict.ok
   }
-  await judge('configuration', async () => {
+  await addVerdict('configuration', async () => {
     const { length } = session.streams.all
     if (length === 0) throw new UsageError('nothing to read: name a stream or a report')
     return `${config.file ?? 'no file, defaults and environment'}: ${count(length, 'stream')}`
   })
   let source: OpenSource | undefined
-  const isAnswering = await judge('source', async () => {
+  const isAnswering = await addVerdict('source', async () => {
     const soon = impatient(config)
     const skipped = await resolveAllProjects(soon, signal)
     Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
@@ -84,16 +84,16 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     const extras = session.streams.all.filter(({ isExtra, perChat }) => isExtra && !perChat)
     for (const project of projects) {
       const { id } = project
-      const isReadable = await judge(`project ${id}`, () => readable(client, project, signal), { project_id: id })
+      const isReadable = await addVerdict(`project ${id}`, () => readable(client, project, signal), { project_id: id })
       const asked = { config, day: dayOf(clock()), signal }
       if (isReadable && extras.length > 0)
-        await judge(`extras of ${id}`, () => offeredExtras(client, project, extras, asked), { project_id: id })
+        await addVerdict(`extras of ${id}`, () => offeredExtras(client, project, extras, asked), { project_id: id })
     }
   }
   await source?.close()
   let database: OpenWarehouse | undefined
   let known = new Map<string, string>()
-  await judge('database', async () => {
+  await addVerdict('database', async () => {
     if (!hasDatabase(config)) return describeNewDatabase(config)
     database = await openWarehouse(config, log)
     const sql = "select current_setting('server_version') as version"
@@ -102,15 +102,16 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
   })
   if (database !== undefined) {
     const { warehouse, close } = database
-    await judge('privileges', () => privileges(warehouse, config, session.streams))
-    await judge('owners', () => owners(warehouse, config))
+    await addVerdict('privileges', () => privileges(warehouse, config, session.streams))
+    await addVerdict('owners', () => owners(warehouse, config))
     for (const found of await listRestrictions(warehouse).catch(() => []))
-      await judge(`reader ${found.role}`, () => restriction(warehouse, config, found))
+      await addVerdict(`reader ${found.role}`, () => restriction(warehouse, config, found))
     const address = source?.address
-    if (address !== undefined) await judge('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
+    if (address !== undefined) await addVerdict('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either. That was just reported.
     known = await readProjectNames(warehouse).catch(() => known)
-    if (await isMigrated(warehouse).catch(() => false)) await judge('tables', () => tables(warehouse, config, notes))
+    if (await isMigrated(warehouse).catch(() => false))
+      await addVerdict('tables', () => tables(warehouse, config, notes))
     const isWhole = verdicts.at(-1)!.ok && notes.length === 0
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       notes.push(...(await labelNotes(warehouse, ids, config.labels)))

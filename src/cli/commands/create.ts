@@ -28,7 +28,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
   const { config, clock, log, signal, observer } = session
   const { from, yes } = options
   if (from !== undefined) refuseBesideFile(options)
-  const wishes = from === undefined ? [singleRequest(kind, options)] : readRequests(from, kind)
+  const wanted = from === undefined ? [singleRequest(kind, options)] : readRequests(from, kind)
   const file = from === undefined ? undefined : (options.results ?? `${from}.results.csv`)
   const projects = options.project === undefined ? [] : [options.project]
   const [only, ...others] = chooseProjects(config, clock, projects)
@@ -42,14 +42,14 @@ export async function create(session: Session, kind: CreationKind, options: Crea
     let asked: CreationPlan | undefined
     const made = await createAll(open, {
       project,
-      wishes,
+      wanted,
       signal,
       confirm: async (plan) => {
         asked = plan
         const sure = from === undefined || yes === true || plan.toCreate + plan.topicsToCreate.length === 0
-        if (!sure && !(await confirmed(session, preview(kind, wishes.length, plan)))) return false
+        if (!sure && !(await confirmed(session, preview(kind, wanted.length, plan)))) return false
         if (file !== undefined) refuseUnwritable(file)
-        observer.planned?.({ days: 0, lists: wishes.length })
+        observer.planned?.({ days: 0, lists: wanted.length })
         return true
       },
       progress: ({ line, status, id }, done, all) => {
@@ -59,7 +59,7 @@ export async function create(session: Session, kind: CreationKind, options: Crea
       },
     })
     if (made === undefined) {
-      const text = [preview(kind, wishes.length, asked!), 'Nothing was sent. Give --yes to go ahead.']
+      const text = [preview(kind, wanted.length, asked!), 'Nothing was sent. Give --yes to go ahead.']
       session.print({ sent: false, ...asked }, text)
       return 2
     }
@@ -97,14 +97,14 @@ function refuseBesideFile({ text, name, country, tag, topic, color }: CreateOpti
 
 function singleRequest(kind: CreationKind, options: CreateOptions): CreationRequest {
   const { text, name, country, color, topic, tag } = options
-  const wish: CreationRequest = {
+  const item: CreationRequest = {
     ...{ line: 1, kind, text, name, color, topic, tags: tag },
     country: country === undefined ? undefined : countryCode(country),
   }
-  const problems = problemsOf(wish)
+  const problems = problemsOf(item)
   if (problems.length > 0)
     throw new UsageError(problems.map((problem) => `--${problem.replace('country_code', 'country')}`).join('\n'))
-  return wish
+  return item
 }
 
 function preview(kind: CreationKind, lines: number, plan: CreationPlan): string {

@@ -18,12 +18,12 @@ export interface Field {
   column: number
   texts: InternPool
   /** The kinds of values that were accepted in it. */
-  takes: number
+  accepts: number
 }
 
-export const TAKES_TEXT = 1
-export const TAKES_NUMBER = 2
-export const TAKES_NULL = 4
+export const ACCEPTS_TEXT = 1
+export const ACCEPTS_NUMBER = 2
+export const ACCEPTS_NULL = 4
 
 /** Learned from answers of one stream: shapes of rows, and texts that were accepted in their fields. */
 export class TemplateCache {
@@ -43,7 +43,7 @@ export class TemplateCache {
       fields: paths.map((path) => ({
         column: this.paths.indexOf(path),
         texts: this.poolOf(path),
-        takes: 0,
+        accepts: 0,
       })),
       missing: this.paths.flatMap((path, column) => (paths.includes(path) ? [] : [column])),
     }

@@ -3,11 +3,11 @@ import type { Entities, Row, TemplatePaths } from '../../streams/stream.ts'
 import { inferTemplate } from './infer-template.ts'
 import { type InternPool, isAt, pieceOf } from './intern-pool.ts'
 import {
+  ACCEPTS_NULL,
+  ACCEPTS_NUMBER,
+  ACCEPTS_TEXT,
   type Field,
   type RowTemplate,
-  TAKES_NULL,
-  TAKES_NUMBER,
-  TAKES_TEXT,
   type TemplateCache,
 } from './template-cache.ts'
 
@@ -122,13 +122,13 @@ export class TemplateParser {
     this.templatePaths.collect(entities, first.lastValue, second.lastValue, third.lastValue)
   }
 
-  /** Remembers an item that was judged as sound, and the row that it came to. */
-  learn({ bytes, start, end }: Origin, judged: Row): void {
-    const isLearned = this.cache.templates.some((template) => this.learnAs(template, bytes, start, judged))
+  /** Remembers an item that was validated as sound, and the row that it came to. */
+  learn({ bytes, start, end }: Origin, validated: Row): void {
+    const isLearned = this.cache.templates.some((template) => this.learnAs(template, bytes, start, validated))
     if (!isLearned) {
       const inferred = inferTemplate(bytes, start, end)
       const template = inferred && this.cache.templateOf(inferred)
-      if (template === undefined || !this.learnAs(template, bytes, start, judged)) return
+      if (template === undefined || !this.learnAs(template, bytes, start, validated)) return
     }
     this.seenCombinations.add(this.combinationNumber())
   }
@@ -142,20 +142,20 @@ export class TemplateParser {
       const piece = pieces[index]!
       if (!isAt(view, at, piece)) return -1
       at += piece.length
-      const { column, takes, texts } = fields[index]!
+      const { column, accepts, texts } = fields[index]!
       const first = bytes[at]!
       let value: Row[number]
       if (first === QUOTE) {
         const text = texts.find(bytes, view, at)
-        if ((takes & TAKES_TEXT) === 0 || text === undefined || seen[texts.index]?.[text.number] !== 1) return -1
+        if ((accepts & ACCEPTS_TEXT) === 0 || text === undefined || seen[texts.index]?.[text.number] !== 1) return -1
         value = text.value
         at += text.quoted.length
       } else if (first === LETTER_N) {
-        if ((takes & TAKES_NULL) === 0 || !isAt(view, at, NULL)) return -1
+        if ((accepts & ACCEPTS_NULL) === 0 || !isAt(view, at, NULL)) return -1
         value = null
         at += NULL.length
       } else {
-        if ((takes & TAKES_NUMBER) === 0) return -1
+        if ((accepts & ACCEPTS_NUMBER) === 0) return -1
         value = numbers.read(bytes, at)
         if (numbers.end < 0) return -1
         at = numbers.end
@@ -169,37 +169,37 @@ export class TemplateParser {
   }
 
   /** Learns what the fields of a template take. False if an item is not of its shape, or its values are not those of its row. */
-  private learnAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number, judged: Row): boolean {
+  private learnAs({ fields, pieces, missing }: RowTemplate, bytes: Buffer, start: number, validated: Row): boolean {
     const view = this.viewOf(bytes)
     this.forgetCombination()
     let at = start
     for (const [index, field] of fields.entries()) {
       if (!isAt(view, at, pieces[index]!)) return false
-      at = this.learnField(field, bytes, at + pieces[index]!.length, judged)
+      at = this.learnField(field, bytes, at + pieces[index]!.length, validated)
       if (at < 0) return false
     }
-    return isAt(view, at, pieces[fields.length]!) && missing.every((column) => judged[column] == null)
+    return isAt(view, at, pieces[fields.length]!) && missing.every((column) => validated[column] == null)
   }
 
-  /** Learns what a field takes from the value that begins here. Gives where it ends; -1 if it is not the one of the row. */
-  private learnField(field: Field, bytes: Buffer, start: number, judged: Row): number {
+  /** Learns what a field accepts from the value that begins here. Gives where it ends; -1 if it is not the one of the row. */
+  private learnField(field: Field, bytes: Buffer, start: number, validated: Row): number {
     const { column, texts } = field
-    const holds = (value: Row[number]) => column < 0 || Object.is(value, judged[column] ?? null)
+    const holds = (value: Row[number]) => column < 0 || Object.is(value, validated[column] ?? null)
     if (bytes[start] === QUOTE) {
       const text = texts.findOrAdd(bytes, this.viewOf(bytes), start)
       if (text === undefined || !holds(text.value)) return -1
       this.remember(texts.index, text.number)
-      field.takes |= TAKES_TEXT
+      field.accepts |= ACCEPTS_TEXT
       return start + text.quoted.length
     }
     if (bytes[start] === LETTER_N) {
       if (!holds(null)) return -1
-      field.takes |= TAKES_NULL
+      field.accepts |= ACCEPTS_NULL
       return start + NULL.length
     }
     const value = this.numbers.read(bytes, start)
     if (this.numbers.end < 0 || !holds(value)) return -1
-    field.takes |= TAKES_NUMBER
+    field.accepts |= ACCEPTS_NUMBER
     return this.numbers.end
   }
 

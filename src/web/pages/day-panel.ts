@@ -1,8 +1,8 @@
-import { count } from '../../core/text.ts'
+import { count, grouped } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { type CellState, STATES, stateOf, weekdayName } from './calendar.ts'
-import { href, number, table, time } from './layout.ts'
+import { href, table, time } from './layout.ts'
 import { runLink } from './runs.ts'
 
 /** One day: the rows of each stream, when and by which run it was read, and later changes. */
@@ -20,7 +20,7 @@ export function dayPanel({ project, streams, day, known, range }: CalendarData, 
     const lost =
       rows_vanishing === undefined
         ? 'most of its rows'
-        : `${number(rows_vanishing)} of ${count(rows_present!, 'row')} of its window`
+        : `${grouped(rows_vanishing)} of ${count(rows_present!, 'row')} of its window`
     const notes = [
       row?.state === 'held' && html`Held ${time(row.held_since, now)}: ${lost} would have vanished.`,
       row?.difference != null && `${row.difference}.`,
@@ -35,7 +35,7 @@ export function dayPanel({ project, streams, day, known, range }: CalendarData, 
     const read =
       row === undefined
         ? ['–', '–', '–']
-        : [number(row.rows), time(row.read_at, now), runLink(row.run_id, String(row.run_id))]
+        : [grouped(row.rows), time(row.read_at, now), runLink(row.run_id, String(row.run_id))]
     return html`<th scope="row">${stream}</th><td><span class="badge ${BADGES[state]}">${STATES[state][0]}</span></td><td class="n">${read[0]}</td><td>${read[1]}</td><td>${read[2]}</td><td class="wrap">${notes.map((note) => note && html`<p>${note}</p>`)}</td>`
   }
   const close = href('/', { project, to: range.to }, '#project')
@@ -66,9 +66,9 @@ const BADGES: Record<CellState, string> = {
 export function changeWords(change: { rows_inserted: number; rows_updated: number; rows_deleted: number }): string {
   const { rows_inserted, rows_updated, rows_deleted } = change
   const parts = [
-    rows_inserted > 0 && `${number(rows_inserted)} new`,
-    rows_updated > 0 && `${number(rows_updated)} changed`,
-    rows_deleted > 0 && `${number(rows_deleted)} gone`,
+    rows_inserted > 0 && `${grouped(rows_inserted)} new`,
+    rows_updated > 0 && `${grouped(rows_updated)} changed`,
+    rows_deleted > 0 && `${grouped(rows_deleted)} gone`,
   ]
   return parts.filter(Boolean).join(', ') || 'nothing'
 }

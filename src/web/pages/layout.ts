@@ -150,8 +150,6 @@ function distance(seconds: number): string {
   return seconds >= 0 ? `${text} ago` : `in ${text}`
 }
 
-export { grouped as number } from '../../core/text.ts'
-
 /** Why a page cannot be shown, in a sentence. */
 export function errorPage(version: string, text: string, path?: PageOptions['path']): string {
   const body = html`<div class="title"><h1>This page cannot be shown</h1></div>

@@ -1,9 +1,9 @@
-import { clip, count, listSome } from '../../core/text.ts'
+import { clip, count, grouped, listSome } from '../../core/text.ts'
 import type { HeldStatus, StreamStatus } from '../../ledger/status.ts'
 import { missingDays, type Problem, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
-import { hiddenFields, href, number, places, rangeText, time } from './layout.ts'
+import { hiddenFields, href, places, rangeText, time } from './layout.ts'
 
 /* Problems, one card for each kind, each with its reason and what helps. */
 
@@ -123,7 +123,7 @@ function dueCard(page: StatusData, projects: readonly ProjectHealth[], kind: key
   const rows = affected.flatMap(({ found }) => found.map(({ row }) => row))
   const days = rows.reduce((sum, row) => sum + daysOf(row), 0)
   const list = affectedList(affected, ({ found }) => {
-    const streams = found.map(({ row }) => `${row.stream} (${number(daysOf(row))})`)
+    const streams = found.map(({ row }) => `${row.stream} (${grouped(daysOf(row))})`)
     return html`${listSome(streams, 6)}`
   })
   const title = `${count(days, 'day')} of ${count(rows.length, 'stream')} ${what}`

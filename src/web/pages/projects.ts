@@ -1,8 +1,8 @@
-import { count, listSome } from '../../core/text.ts'
+import { count, grouped, listSome } from '../../core/text.ts'
 import { freshWords, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
-import { hiddenFields, href, number, table, time } from './layout.ts'
+import { hiddenFields, href, table, time } from './layout.ts'
 
 /* All projects, worst first, a line each. Those that are well are folded if there are many. */
 
@@ -24,13 +24,13 @@ export function projectList(page: StatusData, projects: readonly ProjectHealth[]
 ${found.length === 0 && html`<p class="empty">No project has “${search}” in its name or id. <a href="/#projects">Show all</a></p>`}
 ${lines(troubled.slice(0, MOST_TROUBLED))}
 ${more > 0 && html`<p class="quiet small">and ${count(more, 'project')} more that need a look; search by name</p>`}
-${isFolded ? html`<details id="well" class="fold"><summary><span class="badge good">${number(well.length)}</span> ${count(well.length, 'project')} ${freshWords(page)}</summary>${lines(well)}</details>` : lines(well)}
+${isFolded ? html`<details id="well" class="fold"><summary><span class="badge good">${grouped(well.length)}</span> ${count(well.length, 'project')} ${freshWords(page)}</summary>${lines(well)}</details>` : lines(well)}
 <p class="quiet small none" hidden>No project is called like that.</p></section>`
 }
 
 function searchForm({ search, calendar }: StatusData, total: number): Html | '' {
   if (total <= MANY) return ''
-  return html`<form class="row" method="get" action="/#projects" role="search">${hiddenFields({ project: calendar.project })}<label class="hidden" for="search">Search projects by name or id</label><input id="search" type="search" name="q" value="${search}" placeholder="Search ${number(total)} projects" autocomplete="off"><button class="button">Search</button></form>`
+  return html`<form class="row" method="get" action="/#projects" role="search">${hiddenFields({ project: calendar.project })}<label class="hidden" for="search">Search projects by name or id</label><input id="search" type="search" name="q" value="${search}" placeholder="Search ${grouped(total)} projects" autocomplete="off"><button class="button">Search</button></form>`
 }
 
 /** "Acme: 2 streams chats: 2 days held; prompts: stale", the worst stream first. */
@@ -60,6 +60,6 @@ ${well.length > 0 && html`<details id="streams" class="fold"><summary>${badge(0,
 
 function streamTable({ ledgerNow }: StatusData, streams: ProjectHealth['streams'], label: string): Html {
   const cells = ({ row, words, rank }: (typeof streams)[number]) =>
-    html`<th scope="row">${row.stream}</th><td>${badge(rank, words.join(', ') || 'fresh')}</td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${number(row.rows)}</td>`
+    html`<th scope="row">${row.stream}</th><td>${badge(rank, words.join(', ') || 'fresh')}</td><td>${time(row.last_read_at, ledgerNow)}</td><td>${row.first_day === null ? '–' : `${row.first_day} to ${row.last_day}`}</td><td class="n">${row.days_missing ?? '–'}</td><td class="n">${grouped(row.rows)}</td>`
   return table(label, ['stream', 'state', 'last read', 'days', '#missing', '#rows'], streams, cells)
 }

@@ -1,10 +1,10 @@
-import { clip, count, listSome } from '../../core/text.ts'
+import { clip, count, grouped, listSome } from '../../core/text.ts'
 import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, PageData } from '../status-data.ts'
 import { field, filterForm, projectField, streamField } from './forms.ts'
-import { heading, hiddenFields, layout, number, option, rangeText, time } from './layout.ts'
+import { heading, hiddenFields, layout, option, rangeText, time } from './layout.ts'
 import { command } from './needs.ts'
 
 interface QuarantinePage extends PageData, ListFilters {
@@ -52,7 +52,7 @@ ${page.viewer?.csrf === undefined ? commands(page, group) : forms(page.viewer.cs
 
 function exampleOf(entry: QuarantineEntry): Html {
   const raw = JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2)
-  return html`<details id="raw-${entry.quarantine_id}"><summary>An example as it came: entry ${entry.quarantine_id}, seen ${number(entry.times_seen)} ${entry.times_seen === 1 ? 'time' : 'times'}</summary><pre tabindex="0" aria-label="Entry ${entry.quarantine_id}"><code>${clip(raw, LONGEST_RAW)}</code></pre></details>`
+  return html`<details id="raw-${entry.quarantine_id}"><summary>An example as it came: entry ${entry.quarantine_id}, seen ${grouped(entry.times_seen)} ${entry.times_seen === 1 ? 'time' : 'times'}</summary><pre tabindex="0" aria-label="Entry ${entry.quarantine_id}"><code>${clip(raw, LONGEST_RAW)}</code></pre></details>`
 }
 
 /** Commands for all rows of the group: by its id if it is one row, else by stream and reason. */
@@ -68,7 +68,7 @@ function commands({ state, project }: QuarantinePage, { example_id, rows, stream
 /** The server finds reason and stream by the example: what is done is done to all rows with both, of the projects shown. */
 function forms(csrf: string, page: QuarantinePage, group: QuarantineGroup): Html {
   const about = hiddenFields({ csrf, id: group.example_id, project: page.project ?? '', state: page.state })
-  const all = group.rows === 1 ? 'it' : `all ${number(group.rows)}`
+  const all = group.rows === 1 ? 'it' : `all ${grouped(group.rows)}`
   return html`<div class="row help"><form method="post" action="/actions/retry">${about}<button class="button tiny">Try ${all} again</button></form>
 ${
   page.state === 'dismissed'

@@ -1,12 +1,12 @@
 import type { Range } from '../../core/day.ts'
-import { count } from '../../core/text.ts'
+import { count, grouped } from '../../core/text.ts'
 import type { RestatementReport } from '../../ledger/restatement-report.ts'
 import type { Status } from '../../ledger/status.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
 import { dateField, filterForm, projectField, streamField } from './forms.ts'
-import { heading, href, layout, lookbackWords, number, rangeText, table, tile, time } from './layout.ts'
+import { heading, href, layout, lookbackWords, rangeText, table, tile, time } from './layout.ts'
 
 interface RestatementsPage extends PageData, ListFilters {
   range: Range
@@ -35,10 +35,10 @@ ${list(page, report)}`
 
 function tiles({ total, median_age, oldest_usual_age }: RestatementReport): Html {
   const days = (age: number | null) => (age === null ? '–' : count(age, 'day'))
-  return html`${tile('New rows', number(total.rows_inserted), 'in days read before')}
-${tile('Changed rows', number(total.rows_updated), 'with other numbers')}
-${tile('Deleted rows', number(total.rows_deleted), 'that the service no longer has')}
-${tile('Days touched', number(total.days), 'of streams and projects')}
+  return html`${tile('New rows', grouped(total.rows_inserted), 'in days read before')}
+${tile('Changed rows', grouped(total.rows_updated), 'with other numbers')}
+${tile('Deleted rows', grouped(total.rows_deleted), 'that the service no longer has')}
+${tile('Days touched', grouped(total.days), 'of streams and projects')}
 ${tile('Age when changed', days(median_age), `half of them younger; 95 of 100 at most ${days(oldest_usual_age)} old`)}`
 }
 
@@ -49,7 +49,7 @@ function bars({ by_day: days }: RestatementReport): Html {
   const cells = (day: (typeof days)[number]) => {
     const total = totalOf(day)
     const width = Math.max(0.5, (total / most) * 100).toFixed(1)
-    return html`<th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="1"/></svg></td><td class="n">${number(total)}</td><td class="n">${number(day.days)}</td><td>${changeWords(day)}</td>`
+    return html`<th scope="row">${day.seen_on}</th><td class="bar"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="1"/></svg></td><td class="n">${grouped(total)}</td><td class="n">${grouped(day.days)}</td><td>${changeWords(day)}</td>`
   }
   return html`<section class="card" aria-labelledby="by-day"><h2 id="by-day">By the day it was seen</h2>
 ${table('Changes by the day they were seen', ['seen on', 'rows changed', '#rows', '#days', 'of which'], [...days].reverse(), cells)}</section>`
@@ -59,8 +59,8 @@ function list({ projects, ledgerNow }: RestatementsPage, { groups, total }: Rest
   const names = new Map(projects.map(({ id, name }) => [id, name]))
   const titles = ['seen', 'run', 'project', 'stream', 'days', 'rows']
   const cells = (row: (typeof groups)[number]) =>
-    html`<td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${number(row.days)})</span>` : ''}</td><td>${changeWords(row)}${row.cause === null ? '' : html` <span class="quiet">after ${row.cause}</span>`}</td>`
+    html`<td>${time(row.seen_at, ledgerNow)}</td><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${names.get(row.project_id) ?? row.project_id}</td><th scope="row">${row.stream}</th><td><a href="${href('/', { project: row.project_id, to: row.to, day: row.to }, '#day')}">${rangeText(row)}</a>${row.days > 1 ? html` <span class="quiet">(${grouped(row.days)})</span>` : ''}</td><td>${changeWords(row)}${row.cause === null ? '' : html` <span class="quiet">after ${row.cause}</span>`}</td>`
   return html`<section class="card" aria-labelledby="by-run"><h2 id="by-run">By run and stream</h2>
 ${table('Changes by run and stream', titles, groups, cells)}
-${total.groups > groups.length ? html`<p class="quiet small">The last ${number(groups.length)} of ${number(total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
+${total.groups > groups.length ? html`<p class="quiet small">The last ${grouped(groups.length)} of ${grouped(total.groups)}; choose a shorter range for the others.</p>` : ''}</section>`
 }

@@ -1,4 +1,4 @@
-import { clip, count, duration, listSome } from '../../core/text.ts'
+import { clip, count, duration, grouped, listSome } from '../../core/text.ts'
 import type { RunChange } from '../../ledger/restatement-report.ts'
 import { runReason, troublesOf } from '../../ledger/run-reason.ts'
 import type { RunDetail } from '../../ledger/runs.ts'
@@ -8,7 +8,7 @@ import { type Html, html } from '../html.ts'
 import { isReports, sumOf } from '../run-summaries.ts'
 import type { PageData } from '../status-data.ts'
 import { changeWords } from './day-panel.ts'
-import { factList, heading, layout, number, places, table, tile, time } from './layout.ts'
+import { factList, heading, layout, places, table, tile, time } from './layout.ts'
 import { outcomeBadge, runLink, running } from './runs.ts'
 
 interface RunPage extends PageData {
@@ -60,19 +60,19 @@ const stamp = (date: Date) => `${date.toISOString().slice(0, 19).replace('T', ' 
 function tiles({ run }: RunPage, took: number | undefined): Html {
   const { summary } = run
   const isKnown = Array.isArray(summary) && isReports(summary)
-  const sum = (field: Parameters<typeof sumOf>[1]) => (isKnown ? number(sumOf(summary, field)) : '–')
+  const sum = (field: Parameters<typeof sumOf>[1]) => (isKnown ? grouped(sumOf(summary, field)) : '–')
   const failed = troublesOf(summary).filter(({ kind }) => kind !== 'held' && kind !== 'quarantined')
   const failures = failed.reduce((total, trouble) => total + trouble.count, 0)
   // Runs of older versions did not count them.
   const countsRetries = isKnown && summary.every((row) => row.requests === undefined || row.retries !== undefined)
   const perSecond =
-    took !== undefined && took >= 1 ? `${number(Math.round(sumOf(summary, 'rows_read') / took))} a second` : ''
+    took !== undefined && took >= 1 ? `${grouped(Math.round(sumOf(summary, 'rows_read') / took))} a second` : ''
   return html`${tile('Took', took === undefined ? 'not ended' : duration(took))}
 ${tile('Windows and lists', sum('windows'))}
 ${tile('Rows read', sum('rows_read'), isKnown ? perSecond : '')}
-${tile('Requests', sum('requests'), countsRetries ? `${number(sumOf(summary, 'retries'))} of them tried again` : '')}
+${tile('Requests', sum('requests'), countsRetries ? `${grouped(sumOf(summary, 'retries'))} of them tried again` : '')}
 ${tile('New, changed, deleted', isKnown ? `${sum('inserted')} / ${sum('updated')} / ${sum('deleted')}` : '–')}
-${tile('Failures', isKnown ? number(failures) : '–')}`
+${tile('Failures', isKnown ? grouped(failures) : '–')}`
 }
 
 function troubles({ run, names }: RunPage): Html | '' {
@@ -113,7 +113,7 @@ function streams({ run, names }: RunPage): Html | '' {
   const withProject = isWhole && projects.size > 1
   const titles = ['stream', ...(withProject ? ['project'] : []), ...Object.values(COLUMNS)]
   const cells = (row: (typeof rows)[number]) =>
-    html`<th scope="row">${row.stream}</th>${withProject && html`<td>${names.get(row.project_id) ?? row.project_id}</td>`}${FIELDS.map((field) => html`<td class="n">${row[field] === undefined ? '–' : number(row[field])}</td>`)}`
+    html`<th scope="row">${row.stream}</th>${withProject && html`<td>${names.get(row.project_id) ?? row.project_id}</td>`}${FIELDS.map((field) => html`<td class="n">${row[field] === undefined ? '–' : grouped(row[field])}</td>`)}`
   return html`<section class="card" aria-labelledby="streams"><h2 id="streams">Streams</h2>
 ${isWhole ? '' : html`<p class="quiet small">Summed up over ${count(projects.size, 'project')}.</p>`}
 ${table('Streams of the run', titles, rows, cells)}</section>`
@@ -143,7 +143,7 @@ ${differing.length === 0 ? html`<p>None, in ${count(compared, 'stream')}.</p>` :
 
 function changes({ changes: { days, total }, run }: RunPage): Html {
   const cells = (day: RunChange) =>
-    html`<th scope="row">${day.date}</th><td>${changeWords(day)}</td><td class="n">${number(day.projects)}</td><td>${day.streams.join(', ')}</td>`
+    html`<th scope="row">${day.date}</th><td>${changeWords(day)}</td><td class="n">${grouped(day.projects)}</td><td>${day.streams.join(', ')}</td>`
   return html`<section class="card" aria-labelledby="changes"><h2 id="changes">What the service had changed, by day</h2>
 ${
   days.length === 0

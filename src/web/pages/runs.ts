@@ -1,9 +1,9 @@
-import { clip, duration } from '../../core/text.ts'
+import { clip, duration, grouped } from '../../core/text.ts'
 import type { Status } from '../../ledger/status.ts'
 import type { LiveRun } from '../../schedule/live.ts'
 import { type Html, html } from '../html.ts'
 import { sumOf } from '../run-summaries.ts'
-import { number, table, time } from './layout.ts'
+import { table, time } from './layout.ts'
 
 // Before that, a rate says nothing.
 const FIRST_RATE_SECONDS = 3
@@ -30,8 +30,8 @@ export function running(run: LiveRun, now: Date): Html {
     html`<p><strong>${run.command}</strong>${run.stream && `, at ${run.stream}`}, began ${time(run.startedAt, now)}</p>
 <progress max="1" value="${share.toFixed(3)}" aria-label="Progress of run ${run.runId}">${percent} %</progress>
 <dl class="facts">${fact('Done', run.total === 0 ? 'planning' : `${percent} %`)}
-${fact('Rows', number(run.rows), rows !== undefined && `${number(rows)} a second`)}
-${fact('Requests', number(run.requests), requests !== undefined && `${number(requests)} a minute`)}
+${fact('Rows', grouped(run.rows), rows !== undefined && `${grouped(rows)} a second`)}
+${fact('Requests', grouped(run.requests), requests !== undefined && `${grouped(requests)} a minute`)}
 ${left === undefined ? fact('Time left', 'not known yet') : fact('Time left', `about ${duration(left)}`, 'at this pace')}</dl>`,
   )
 }
@@ -68,7 +68,7 @@ export function runsTable({ runs }: Status, now: Date): Html {
     const took = run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000)
     // An audit stores other figures.
     const counts = Object.values(COUNTS).map((name) =>
-      run.command === 'audit' ? '–' : number(sumOf(run.summary, name)),
+      run.command === 'audit' ? '–' : grouped(sumOf(run.summary, name)),
     )
     return html`<th scope="row">${runLink(run.run_id, `${run.command} ${run.run_id}`)}</th><td>${outcomeBadge(run.outcome)}</td><td>${time(run.started_at, now)}</td>${[took, ...counts].map((text) => html`<td class="n">${text}</td>`)}<td class="why wrap">${clip(run.reason ?? '', 160)}</td>`
   }

@@ -1,5 +1,5 @@
 import { addDays } from '../../core/day.ts'
-import { clip, count, duration } from '../../core/text.ts'
+import { clip, count, duration, grouped } from '../../core/text.ts'
 import type { QueueStatus } from '../../queue/dead-windows.ts'
 import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
@@ -7,19 +7,7 @@ import type { StatusData } from '../status-data.ts'
 import { isYearComplete, legend, weeks, year, yearWords } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
 import { dateField, field, filterForm, projectField, streamField } from './forms.ts'
-import {
-  factList,
-  heading,
-  hiddenFields,
-  href,
-  layout,
-  lookbackWords,
-  number,
-  places,
-  shortDay,
-  tile,
-  time,
-} from './layout.ts'
+import { factList, heading, hiddenFields, href, layout, lookbackWords, places, shortDay, tile, time } from './layout.ts'
 import { needs, syncForm } from './needs.ts'
 import { projectList, streamTables } from './projects.ts'
 import { outcomeBadge, runCard, running, runsTable } from './runs.ts'
@@ -108,14 +96,14 @@ function tiles(page: StatusData, projects: readonly ProjectHealth[]): Html {
   const planned = (at: Date | undefined) => (at === undefined ? 'none' : time(at, now))
   return html`${last === undefined ? tile('Last sync', 'none yet') : tile('Last sync', time(last.ended_at, ledgerNow), outcomeBadge(last.outcome))}
 ${tile('Next sync', planned(next.sync), html`audit ${planned(next.audit)}`)}
-${tile('Projects', status === undefined ? '–' : `${number(well)} of ${number(projects.length)}`, freshWords(page))}
-${tile('Rows', status === undefined ? '–' : number(rows), `in ${count(status?.totals.streams ?? 0, 'stream')}`)}
+${tile('Projects', status === undefined ? '–' : `${grouped(well)} of ${grouped(projects.length)}`, freshWords(page))}
+${tile('Rows', status === undefined ? '–' : grouped(rows), `in ${count(status?.totals.streams ?? 0, 'stream')}`)}
 ${
   tightest === undefined
     ? tile('Request budget', '–', 'not asked this minute')
     : tile(
         'Request budget',
-        `${number(tightest.remaining!)} of ${number(tightest.limit)}`,
+        `${grouped(tightest.remaining!)} of ${grouped(tightest.limit)}`,
         `left this minute${budgets.size > 1 ? ', in the project with the fewest' : ''}`,
       )
 }`
@@ -151,8 +139,8 @@ ${dayPanel(calendar, ledgerNow)}`
 
 function queueSection({ workers, waiting, active, oldest }: QueueStatus, now: Date): Html {
   return html`<section class="card"><h2>Queue</h2>
-<p>${count(waiting, 'window')} waiting${oldest === null ? '' : html`, the oldest put in ${time(oldest, now)}`}; ${number(active)} being worked at; ${count(workers.length, 'worker')}.</p>
-${workers.length === 0 ? '' : html`<ul>${workers.slice(0, 50).map((worker) => html`<li>process ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${number(worker.done)} done, since ${time(worker.started_at, now)}</li>`)}</ul>`}</section>`
+<p>${count(waiting, 'window')} waiting${oldest === null ? '' : html`, the oldest put in ${time(oldest, now)}`}; ${grouped(active)} being worked at; ${count(workers.length, 'worker')}.</p>
+${workers.length === 0 ? '' : html`<ul>${workers.slice(0, 50).map((worker) => html`<li>process ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${grouped(worker.done)} done, since ${time(worker.started_at, now)}</li>`)}</ul>`}</section>`
 }
 
 /** Notes that are no faults. */
