@@ -104,6 +104,10 @@ export function notAdditive({ opsSchema }: Warehouse, { projectId, stream }: Pro
   return { sql, read: (rows: { measure: Measure }[]) => new Set(rows.map(({ measure }) => measure)) }
 }
 
+/** The effect on reports of which `answers` do not add up. */
+export const OMITS_ROWS =
+  'the service leaves out rows without mentions, so shares over several groups or days are too high, and prompts without mentions are not found'
+
 export interface NotAdditive extends ProjectStream {
   measure: Measure
   /** A sentence for each day that shows it. */

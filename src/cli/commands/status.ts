@@ -1,6 +1,7 @@
 import { configuredProjects, queueName, withExisting } from '../../app/open-services.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count, duration } from '../../core/text.ts'
+import { OMITS_ROWS } from '../../ledger/control-totals.ts'
 import { hasLedger } from '../../ledger/coverage.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/retention.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
@@ -93,8 +94,10 @@ function render(found: Printed, shown: Shown): Part[] {
     [
       'Not compared (shown not to add up to the totals of the service; their pages are proven instead)',
       found.not_additive.map(({ projectId, stream, measure, evidence }) => {
+        const isReport = measure === 'answers' && stream !== 'chats'
         const what = measure === 'counts' ? 'its counts' : 'its numbers of answers'
-        return `${of({ stream, project_id: projectId })}: ${what}; ${evidence.join('; ')}`
+        const effect = isReport ? `; ${OMITS_ROWS}` : ''
+        return `${of({ stream, project_id: projectId })}: ${what}; ${evidence.join('; ')}${effect}`
       }),
     ],
     [

@@ -92,6 +92,8 @@ export interface Found {
   days: DaysRead
   /** Why the numbers are not compared with the period before; undefined if they are. */
   incomparable: string | undefined
+  /** Reports of which the service leaves out rows without mentions. */
+  omitting: string[]
   /** The names of what the page is about. */
   names: Names
   /** The sections of the page. */
@@ -121,7 +123,8 @@ export async function readPage(warehouse: Warehouse, request: InsightsRequest): 
   if (page > 1) sections['absent-prompts'] = await reader.read('absent-prompts', page)
   const { brands, own, days, incomparable } = reader
   const [extent, names] = [await reader.extent(), await reader.names()]
-  return { brands, own, rival, extent, days, incomparable, names, sections, absent: { page, pages, first } }
+  const absent = { page, pages, first }
+  return { brands, own, rival, extent, days, incomparable, omitting: await reader.omitting(), names, sections, absent }
 }
 
 type Cell = string | number | boolean | null
@@ -217,6 +220,13 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
       const limit = shown === undefined ? '' : `\nlimit ${shown}${page === 1 ? '' : ` offset ${(page - 1) * shown}`}`
       const limited = `${sql}${limit};`
       return { sql: limited, rows: own === undefined && OF_OWN.has(section) ? [] : await all<Row>(limited) }
+    },
+    async omitting(): Promise<string[]> {
+      const found = await all<{ stream: string }>(
+        `select stream from ${quote(warehouse.opsSchema, 'not_additive')}
+         where project_id = ${project} and measure = 'answers' and stream <> 'chats' order by 1`,
+      )
+      return found.map(({ stream }) => stream)
     },
     async extent(): Promise<Found['extent']> {
       const [found] = await all<{ first: Day | null; last: Day }>(

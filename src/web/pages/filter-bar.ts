@@ -1,5 +1,6 @@
 import { countDays } from '../../core/day.ts'
-import { count } from '../../core/text.ts'
+import { count, listSome } from '../../core/text.ts'
+import { OMITS_ROWS } from '../../ledger/control-totals.ts'
 import { type Html, html } from '../html.ts'
 import { COMPARISONS, type Filters, PERIODS } from '../insights/filters.ts'
 import type { Found } from '../insights/read-page.ts'
@@ -32,7 +33,7 @@ ${choose('Compared with', 'compare', Object.entries(COMPARISONS), comparison)}
 }
 
 /** The days that are shown, those that they are compared with, and how much of both was read. */
-export function rangeWords({ range, before }: Filters, { days, extent, incomparable }: Found): string {
+export function rangeWords({ range, before }: Filters, { days, extent, incomparable, omitting }: Found): string {
   const all = countDays(range)
   const open = days.days - days.whole_days
   const isPart = days.whole_days_before < countDays(before)
@@ -45,6 +46,7 @@ export function rangeWords({ range, before }: Filters, { days, extent, incompara
     days.provisional_days > 0 && `${days.provisional_days} may still change.`,
     incomparable ?? (isPart && part),
     isPart && extent !== undefined && extent.first > before.from && `The first day that was read is ${extent.first}.`,
+    omitting.length > 0 && `Of ${listSome(omitting)}, ${OMITS_ROWS}.`,
   ]
   return sentences.filter(Boolean).join(' ')
 }
