@@ -3,7 +3,15 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import * as z from 'zod'
 import { configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
-import { COMMENTS, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, VIEWS, viewsOf } from '../dist/warehouse/schema/catalogue.js'
+import {
+  COMMENTS,
+  OPS_TABLES,
+  reportNote,
+  SUM_VIEWS,
+  TABLES,
+  VIEWS,
+  viewsOf,
+} from '../dist/warehouse/schema/catalogue.js'
 import { readMigrations } from '../dist/warehouse/schema/migrations.js'
 
 function keep(path, make) {

@@ -43,7 +43,8 @@ function oneOf<const T extends readonly string[]>(values: T) {
 // The lookbehind keeps the time linear.
 const withoutEndSlashes = (text: string) => text.replace(/(?<!\/)\/+$/, '')
 const webAddress = z.url({ protocol: /^https?$/, error: 'an http:// or https:// address' }).transform(withoutEndSlashes)
-const ADDRESS = 'an address that ends in the version, such as https://api.example.com/v1, or "reference"'
+const ADDRESS =
+  'an http:// or https:// address that ends in the version, such as https://api.example.com/v1, or "reference"'
 const baseUrl = z
   .string({ error: ADDRESS })
   .transform(withoutEndSlashes)
