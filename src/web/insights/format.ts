@@ -67,7 +67,7 @@ const worse = (words: string): Verdict => ({ mark: '▼', words, tone: 'worse' }
 const VERDICTS: Record<string, Verdict> = {
   up: better('Clear rise'),
   down: worse('Clear fall'),
-  new: plain('No period before to compare with'),
+  new: plain('Not compared with an earlier period'),
   ahead: better('Clearly ahead'),
   behind: worse('Clearly behind'),
   no_clear_lead: plain('No clear lead'),
