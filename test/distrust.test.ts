@@ -186,6 +186,14 @@ describe('answers that were damaged in transit', () => {
     expect(report.outcome).toBe('complete')
     expect(await count('by_prompt')).toBe(480)
   })
+
+  test('an empty answer for a list that was never read is asked for once more', async () => {
+    await start({ config: { streams: ['prompts'], reports: [] } })
+    let answers = 0
+    const report = await syncThrough((text) => (answers++ === 0 ? '{"data":[],"totalCount":0}' : text))
+    expect(report.outcome).toBe('complete')
+    expect(await count('prompts')).toBe(7)
+  })
 })
 
 describe('holds', () => {

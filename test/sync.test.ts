@@ -2,6 +2,7 @@ import { expect, test } from '@jest/globals'
 import { LockedError, UsageError } from '../src/core/errors.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { runCli } from './support/cli.ts'
 import { sized } from './support/long.ts'
 import { configOf, FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectChats, expectExact, expectReport } from './support/truth.ts'
@@ -56,6 +57,19 @@ test('resets, errors, truncated and mangled bodies, odd orders, extra fields and
   expect((await status()).drift.map(({ kind, name }) => `${kind} ${name}`)).toEqual(
     expect.arrayContaining(['field is_archived', 'duplicate row']),
   )
+})
+
+test('settings of the database that change how values are read and written have no effect', async () => {
+  await start({ config: { start_date: '2026-03-25' } })
+  const [{ name }] = (await setup.database.rows<{ name: string }>('select current_database() as name')) as [
+    { name: string },
+  ]
+  for (const setting of ['array_nulls = off', 'extra_float_digits = -10', "timezone = 'Pacific/Apia'"])
+    await setup.database.rows(`alter database "${name}" set ${setting}`)
+  const options = { env: setup.env, config: setup.fileConfig }
+  expect((await runCli(['sync'], options)).code).toBe(0)
+  await exact({ from: '2026-03-25' })
+  expect((await runCli(['audit'], options)).code).toBe(0)
 })
 
 test('malformed rows wait in quarantine, the run is partial, and they load once the service corrects them', async () => {

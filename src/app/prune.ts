@@ -20,12 +20,12 @@ export async function pruneAfterRun(
   warehouse: Warehouse,
   signal?: AbortSignal,
 ): Promise<void> {
+  if (signal?.aborted) return
   const now = clock()
   try {
     // A run that was refused before it created any table has nothing to prune.
     if (!(await hasLedger(warehouse))) return
-    const limits = { now, monotonic, limitMs: LIMIT_MS, ...(signal === undefined ? {} : { signal }) }
-    const pruned = await pruneLedger(warehouse, config.retention, limits)
+    const pruned = await pruneLedger(warehouse, config.retention, { now, monotonic, limitMs: LIMIT_MS, signal })
     if (Object.keys(pruned).length > 0) log.info(pruned, 'ledger pruned')
     await pruneLogs(config, now)
   } catch (error) {

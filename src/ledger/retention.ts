@@ -16,7 +16,7 @@ interface PruneOptions {
   monotonic: Monotonic
   limitMs: number
   batch?: number
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
 const BATCH = 2000

@@ -1,4 +1,4 @@
-import { appendFile, rename, stat, writeFile } from 'node:fs/promises'
+import { appendFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
 import { got, type OptionsInit } from 'got'
 import type { Config } from '../core/config/load.ts'
 import { codeOf } from '../core/errors.ts'
@@ -77,8 +77,12 @@ export async function pushMetrics(url: string, text: string, isWhole: boolean, s
 /** For the textfile collector of node_exporter, which may read at any moment: the file is whole or the one before. */
 export async function writeTextfile(path: string, text: string): Promise<void> {
   const unfinished = `${path}.${process.pid}`
-  await writeFile(unfinished, text, { mode: 0o644 })
-  await rename(unfinished, path)
+  try {
+    await writeFile(unfinished, text, { mode: 0o644 })
+    await rename(unfinished, path)
+  } finally {
+    await rm(unfinished, { force: true })
+  }
 }
 
 // A file that is full becomes the one before, which retention.logs_days removes.
@@ -101,7 +105,16 @@ export async function sendLineage(
 }
 
 async function appendEvent(file: string, event: LineageEvent): Promise<void> {
-  const found = await stat(file).catch(() => undefined)
-  if (found !== undefined && found.size > MOST_LINEAGE_BYTES) await rename(file, `${file}.1`)
-  await appendFile(file, `${JSON.stringify(event)}\n`)
+  let { size } = await stat(file).catch(() => ({ size: 0 }))
+  if (size > MOST_LINEAGE_BYTES) {
+    await rename(file, `${file}.1`)
+    size = 0
+  }
+  try {
+    await appendFile(file, `${JSON.stringify(event)}\n`)
+  } catch (error) {
+    // On a full disk, a part of the line may be there. The next event must not be appended to it.
+    await truncate(file, size).catch(() => {})
+    throw error
+  }
 }

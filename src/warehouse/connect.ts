@@ -42,8 +42,9 @@ export interface Warehouse {
 }
 
 const OLDEST = 150_000
-// Poolers carry these two over to other connections of the same client, and to no other client.
-const SESSION = 'set timezone = UTC; set datestyle = ISO'
+// Poolers carry the first two over to other connections of the same client, and to no other client. The other two have the
+// values that Postgres has by default: a role may have others, which would change values.
+const SESSION = 'set timezone = UTC; set datestyle = ISO; set array_nulls = on; set extra_float_digits = 1'
 const CONNECT_MS = 10_000
 const ENDING_MS = 5000
 const HURRY_CONNECT_MS = 3000

@@ -114,6 +114,8 @@ function beginning(mode: string, limitMs: number): string {
     'client_min_messages = warning',
     'timezone = UTC',
     'datestyle = ISO',
+    'array_nulls = on',
+    'extra_float_digits = 1',
     'jit = off',
   ]
   return [`begin ${mode}`, ...settings.map((setting) => `set local ${setting}`)].join('; ')

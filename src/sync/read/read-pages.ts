@@ -119,7 +119,8 @@ function rawKeys(stream: Stream): (raw: unknown) => string {
 interface ListRequest {
   caller: Caller
   stream: ListStream
-  rowsBefore: number
+  /** Undefined if the list was never read. */
+  rowsBefore: number | undefined
   acceptDeletes: boolean
 }
 
@@ -140,9 +141,11 @@ export async function readList(
   if (!stream.isSingleObject) {
     const count = page.count - sink.repeats()
     let whole = page.count < Math.min(asked, limit.current)
+    const before = rowsBefore ?? 0
     const disagrees = page.total !== undefined && page.total !== count
-    // Without a total, a list that has other rows than before is complete only if no row comes after its last.
-    const isUnproven = page.total === undefined && count !== rowsBefore
+    // Without a total, a list that has other rows than before is complete only if no row comes after its last. So is an empty
+    // list that was never read.
+    const isUnproven = page.total === undefined ? count !== rowsBefore : count === 0 && rowsBefore === undefined
     if (whole && (disagrees || isUnproven)) {
       whole = await hasNoRowAfter(read, count)
       if (!whole) {
@@ -150,9 +153,9 @@ export async function readList(
         notes.push({ kind: 'short_page', name: 'limit', example })
       } else if (disagrees) {
         // If most rows are missing, the list is held.
-        if (page.total! > count && count < rowsBefore && count * 2 >= rowsBefore && !acceptDeletes)
+        if (page.total! > count && count < before && count * 2 >= before && !acceptDeletes)
           throw new IncompleteError(
-            `${stream.name}: ${count} rows, ${rowsBefore - count} fewer than before, but the service counts ${page.total}`,
+            `${stream.name}: ${count} rows, ${before - count} fewer than before, but the service counts ${page.total}`,
           )
         notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
       }

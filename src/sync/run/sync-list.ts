@@ -36,7 +36,12 @@ export async function syncList(
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(
     run,
-    { caller: project.caller, stream, rowsBefore: read.rowsBefore, acceptDeletes: run.acceptDeletes },
+    {
+      caller: project.caller,
+      stream,
+      rowsBefore: read.rowsBeforeByDay.size === 0 ? undefined : read.rowsBefore,
+      acceptDeletes: run.acceptDeletes,
+    },
     context,
     pack,
   )
