@@ -69,10 +69,8 @@ const RULES: Rule[] = [
     key: 'creation_id',
     days: 'creations_days',
     // A prompt whose country the service does not send is known by its creation alone. Without it, the prompt would be created twice.
-    old: ({
-      cutoff,
-      schema,
-    }) => `settled_at < ${cutoff} and state <> 'sent' and not (kind = 'prompt' and state <> 'failed' and exists (
+    old: ({ cutoff, schema }) => `settled_at < ${cutoff} and state <> 'sent'
+      and not (kind = 'prompt' and state <> 'failed' and exists (
         select from ${schema('prompts')} p
         where p.project_id = t.project_id and p.prompt_id = t.id and p.country_code is null))
       order by settled_at`,

@@ -9,18 +9,18 @@ import { type MigrationResult, migrate } from '../warehouse/schema/migrate.ts'
 /* A warehouse is filled from one service. Its first run writes down which, and another one is refused. */
 
 /** The source of the warehouse, or undefined if nothing was synced into it yet. */
-export async function readSource({ pool, opsSchema }: Warehouse): Promise<string | undefined> {
-  const { rows } = await pool.query<{ address: string }>(
-    `select address from ${quote(opsSchema, 'source')} s where not ${isUnused(opsSchema)}`,
+export async function readSource(warehouse: Warehouse): Promise<string | undefined> {
+  const { rows } = await warehouse.pool.query<{ address: string }>(
+    `select address from ${quote(warehouse.opsSchema, 'source')} s where not ${isUnused(warehouse)}`,
   )
   return rows[0]?.address
 }
 
 /** True for a source (s) from which nothing was loaded, if its run has ended: its address may have been wrong. */
-function isUnused(opsSchema: string): string {
-  const runs = quote(opsSchema, 'runs')
-  return `(not exists (select from ${quote(opsSchema, 'coverage')}) and not exists (select from ${runs} where ended_at is null)
-    and exists (select from ${runs} where ended_at > s.recorded_at))`
+function isUnused({ schema, opsSchema }: Warehouse): string {
+  const [projects, coverage, runs] = [quote(schema, 'projects'), quote(opsSchema, 'coverage'), quote(opsSchema, 'runs')]
+  return `(not exists (select from ${projects}) and not exists (select from ${coverage})
+    and not exists (select from ${runs} where ended_at is null) and exists (select from ${runs} where ended_at > s.recorded_at))`
 }
 
 /** Migrates and claims the source, and waits for a database that goes away meanwhile. Every run does so first. */
@@ -43,7 +43,7 @@ export async function claimSource(warehouse: Warehouse, address: string): Promis
     const { pool, opsSchema } = warehouse
     await pool.query(
       `insert into ${quote(opsSchema, 'source')} as s (address) values ($1)
-       on conflict (only_row) do update set address = excluded.address, recorded_at = now() where ${isUnused(opsSchema)}`,
+       on conflict (only_row) do update set address = excluded.address, recorded_at = now() where ${isUnused(warehouse)}`,
       [address],
     )
     // Of two first runs with different sources only one has written.
