@@ -19,7 +19,7 @@ export async function readSource(warehouse: Warehouse): Promise<string | undefin
 /** True for a source (s) from which nothing was loaded, if its run has ended: its address may have been wrong. */
 function isUnused({ schema, opsSchema }: Warehouse): string {
   const [projects, coverage, runs] = [quote(schema, 'projects'), quote(opsSchema, 'coverage'), quote(opsSchema, 'runs')]
-  return `(not exists (select from ${projects}) and not exists (select from ${coverage})
+  return `(not exists (select from ${projects} where name is not null) and not exists (select from ${coverage})
     and not exists (select from ${runs} where ended_at is null) and exists (select from ${runs} where ended_at > s.recorded_at))`
 }
 
