@@ -9,10 +9,11 @@ import {
   type ReadableSpan,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base'
+import { createLog } from '../src/core/logger.ts'
 import { createRedactor } from '../src/core/redactor.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { Alerts } from '../src/observe/alerts.ts'
-import { webhookChannel } from '../src/observe/channels.ts'
+import { channelsOf, webhookChannel } from '../src/observe/channels.ts'
 import {
   type Findings,
   findingOfHeld,
@@ -25,9 +26,9 @@ import { emptyReport, type RunReport } from '../src/sync/run/report.ts'
 import { createSidePool, type SidePool } from '../src/warehouse/side-pool.ts'
 import { type CliResult, runCli, startCli, temporaryFolder } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
-import { lineageFaults, type Outside, parseExposition, startOutside } from './support/outside.ts'
+import { lineageFaults, type Outside, parseExposition, startMailServer, startOutside } from './support/outside.ts'
 import { startWebhook, until, type Webhook } from './support/serve.ts'
-import { type Setup, setUp } from './support/setup.ts'
+import { configOf, type Setup, setUp } from './support/setup.ts'
 
 describe('alerts', () => {
   let setup: Setup
@@ -246,6 +247,85 @@ describe('alerts', () => {
     const streams = ['--stream', 'chats']
     expect(await exitOf('backfill', ...range, ...streams, '--accept-deletes')).toBe(0)
     expect(webhook.events().slice(2)).toEqual(['cleared held'])
+  })
+})
+
+describe('channels of alerts', () => {
+  const [KEY, PASSWORD] = ['pagerduty-routing-key-0123456789', 'password-of-the-mail-server']
+  const stream = { ...emptyReport('or_1', 'chats'), windows: 1 }
+  const run = { run_id: 12, command: 'sync', source: 's', seconds: 1, notes: [] }
+  const error = `GET /chats: HTTP 503: busy with ${PASSWORD}`
+  const failed = { ...stream, failed: [{ range: '2026-03-01', error, code: 'transient' as const }] }
+  const bad = findingsOfRun({ ...run, outcome: 'partial', streams: [failed] }, { coversEverything: true })
+  const well = findingsOfRun({ ...run, outcome: 'complete', streams: [stream] }, { coversEverything: true })
+
+  test('Slack, PagerDuty and e-mail get the alert and its end; one that fails keeps no other from it, and no secret is shown', async () => {
+    let isBroken = false
+    const logs: string[] = []
+    const outside = await startOutside(() => (isBroken ? 500 : 200))
+    const mail = await startMailServer(() => isBroken)
+    const config = configOf({
+      alerts: {
+        slack_url: `${outside.url}/slack/secret-of-slack`,
+        pagerduty_key: KEY,
+        pagerduty_url: `${outside.url}/v2/enqueue`,
+        smtp_url: `smtp://robot@127.0.0.1:${mail.port}`,
+        smtp_password: PASSWORD,
+        email_from: 'visibility-sync <robot@example.com>',
+        email_to: ['oncall@example.com', 'Second <second@example.com>'],
+      },
+    })
+    const { redactor } = config
+    const alerts = new Alerts({
+      channels: channelsOf(config, 'postgres://warehouse.example.com:5432/visibility'),
+      quietMs: 0,
+      pageUrl: 'https://status.example.com',
+      nameOf: () => 'Acme <Shoes> & Co',
+      log: createLog({ level: 'trace', redactor, destination: { write: (line) => void logs.push(line) } }),
+      redactor,
+      clock: () => new Date('2026-04-01T10:30:00Z'),
+      ledger: () => Promise.reject(new Error('away')),
+    })
+    isBroken = true
+    await alerts.update(bad)
+    expect(alerts.open).toEqual([])
+    isBroken = false
+    outside.heard.length = 0
+    await alerts.sendUnsent()
+    await alerts.update(well)
+
+    const heardAt = (path: string) =>
+      outside.heard.filter((one) => one.path.startsWith(path)).map(({ body }) => JSON.parse(body))
+    const [raised, cleared] = heardAt('/slack')
+    expect(raised.blocks.map(({ type }: { type: string }) => type)).toEqual(['header', 'section', 'actions'])
+    expect(raised.blocks[0].text.text).toBe('🟠 run 12 (sync) was partial')
+    expect(raised.blocks[1].fields.map(({ text }: { text: string }) => text)).toEqual([
+      '*Projects*\nAcme &lt;Shoes&gt; &amp; Co',
+      '*Since*\n2026-04-01 10:30 UTC',
+      '*Run*\n12',
+      '*Reason*\n1 failure; GET /chats: HTTP 503: busy with [redacted]',
+      '*What helps*\nvisibility-sync status',
+    ])
+    expect(cleared.blocks[0].text.text).toContain('🟢 over: run 12 (sync) was partial')
+
+    const [trigger, resolve] = heardAt('/v2/enqueue')
+    expect(trigger).toMatchObject({
+      routing_key: KEY,
+      event_action: 'trigger',
+      payload: { severity: 'warning', class: 'run' },
+    })
+    expect(resolve).toMatchObject({ event_action: 'resolve', dedup_key: trigger.dedup_key })
+
+    const to = ['oncall@example.com', 'second@example.com']
+    const envelope = { login: `robot ${PASSWORD}`, from: 'robot@example.com', to }
+    expect(mail.mails).toMatchObject([envelope, envelope])
+    const text = mail.mails[0]!.data.replaceAll('=\n', '')
+    for (const part of ['Subject: visibility-sync: run 12 (sync) was partial', 'Acme <Shoes> & Co', 'Run:        12'])
+      expect(text).toContain(part)
+    const shown = [...outside.heard.map(({ body }) => body), text, ...logs].join()
+    expect(shown).toContain('"channel":"e-mail"')
+    for (const secret of [PASSWORD, 'secret-of-slack']) expect(shown).not.toContain(secret)
+    expect(logs.join()).not.toContain(KEY)
   })
 })
 
