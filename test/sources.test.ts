@@ -100,6 +100,23 @@ async function detail(path: '/insights/prompt' | '/insights/source', subject: Re
   return { read, page: insightsPage({ version: '', now: new Date(), projects: [], filters, found: read }) }
 }
 
+test('the page of a source has the prompts and pages that the views have', async () => {
+  const [gap] = await rowsOf(
+    'select domain from visibility.source_gaps group by 1 order by sum(prompts) desc, 1 limit 1',
+  )
+  const { read, page } = await detail('/insights/source', { domain: gap!.domain as string })
+  const prompts = await rowsOf(
+    `select distinct a.prompt_id, a.model_id from visibility.absent_prompts a join visibility.domains_by_prompt r
+       on r.prompt_id = a.prompt_id and r.model_id = a.model_id and date_trunc('week', r.date::timestamp)::date = a.week
+     where r.domain = '${gap!.domain}'`,
+  )
+  expect(prompts.length).toBeGreaterThan(0)
+  expect(read.sections['source-prompts'].rows.length).toBe(prompts.length)
+  const pages = await rowsOf(`select distinct url from visibility.page_gaps_weekly where domain = '${gap!.domain}'`)
+  expect(read.sections['source-pages'].rows.length).toBe(pages.length)
+  for (const { prompt_id } of prompts) expect(page).toContain(`/insights/prompt?prompt=${prompt_id}`)
+})
+
 test('the page of a prompt shows the text and citations of its answers, in each shape that the service sends', async () => {
   const [{ prompt_id: prompt }] = (await rowsOf('select prompt_id from visibility.chats order by 1 limit 1')) as [Row]
   const ofPrompt = `from visibility.chats where prompt_id = '${prompt}' order by date desc, chat_id`
