@@ -164,6 +164,21 @@ describe('pages for people who signed in', () => {
     expect(text).toContain('0 of them tried again')
   })
 
+  test('days that do not add up are shown with their difference, and no longer once they were read again', async () => {
+    const difference = 'brand_daily has 5 mentions, the totals have 6'
+    await setup.database.rows(
+      "update visibility_ops.coverage set state = 'unreconciled', difference = $1 where stream = 'brand_daily' and date = '2026-03-05'",
+      [difference],
+    )
+    await until(async () => (await page('/')).text.includes('1 day that does not add up'))
+    expect((await page('/')).text).toContain(difference)
+    setup.service.setFaults(NO_LIMIT)
+    await begin('backfill', { stream: 'brand_daily', project, from: '2026-03-05', to: '2026-03-05' })
+    await idle()
+    await until(async () => !(await page('/')).text.includes('1 day that does not add up'))
+    setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
+  })
+
   test('the button accepts held days, and only while they are held', async () => {
     const day = '2026-03-10'
     const rows = () => count(`visibility.chats where date = '${day}'`)

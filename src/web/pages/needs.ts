@@ -161,7 +161,7 @@ function unreconciledCard(page: StatusData, nameOf: (id: string) => string): Car
   return {
     grade: 'bad',
     label: 'Not reconciled',
-    title: `${count(days, 'day')} that do not add up`,
+    title: `${count(days, 'day')} that ${days === 1 ? 'does' : 'do'} not add up`,
     body: html`<p>The rows of these days do not add up to the service's own totals. Rows from before are still there.</p>
 ${list}${help}`,
   }
