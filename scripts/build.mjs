@@ -17,7 +17,9 @@ if (!existsSync(compiler)) {
   process.exit(1)
 }
 if (process.argv.includes('--if-changed') && isUpToDate()) process.exit(0)
-process.on('exit', () => rmSync(root + draft, { recursive: true, force: true }))
+const old = `${draft}-old`
+process.on('exit', removeDrafts)
+removeDrafts()
 const flags = ['-p', `${root}tsconfig.build.json`, '--outDir', root + draft]
 execFileSync(process.execPath, [compiler, ...flags], { stdio: 'inherit' })
 cpSync(`${root}src/web/assets`, `${root}${draft}/web/assets`, { recursive: true })
@@ -46,12 +48,33 @@ const { metafile } = await build({
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
 })
 writeFileSync(`${root}${draft}/command/LICENSES.txt`, licences(Object.keys(metafile.inputs)))
-rmSync(`${root}dist`, { recursive: true, force: true })
-try {
-  renameSync(root + draft, `${root}dist`)
-} catch (error) {
-  // Another build was faster.
-  if (!['ENOTEMPTY', 'EEXIST'].includes(error.code)) throw error
+// A folder that is deleted in its place would get the files of another build meanwhile. The codes say that another was faster.
+move('dist', old, 'ENOENT')
+move(draft, 'dist', 'ENOTEMPTY', 'EEXIST')
+
+function move(from, to, ...ignored) {
+  try {
+    renameSync(root + from, root + to)
+  } catch (error) {
+    if (!ignored.includes(error.code)) throw error
+  }
+}
+
+/** Removes the folders of this build, and those that killed builds left. */
+function removeDrafts() {
+  for (const name of readdirSync(root)) {
+    const pid = /^dist-new-(\d+)/.exec(name)?.[1]
+    if (pid !== undefined && (Number(pid) === process.pid || !isRunning(Number(pid))))
+      rmSync(root + name, { recursive: true, force: true })
+  }
+}
+
+function isRunning(pid) {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    return error.code !== 'ESRCH'
+  }
 }
 
 /** True if nothing that the build reads has changed since the last one. The licences are written last. */

@@ -66,14 +66,14 @@ describe('a warehouse knows its source', () => {
     expect(await rows()).toEqual(before)
   })
 
-  test('an address from which nothing was loaded can be corrected', async () => {
+  test('a wrong first address is corrected on request alone', async () => {
     setup = await setUp(small)
     const wrong = cli({ VISIBILITY_API_URL: 'http://127.0.0.1:9/v1' })
     const options = { ...wrong, config: { ...setup.fileConfig, source: { patience_seconds: 1, max_attempts: 1 } } }
     expect((await runCli(['sync'], options)).code).toBe(1)
-    expect((await runCli(['check'], cli())).code).toBe(0)
+    expect((await runCli(['sync'], cli())).code).toBe(2)
+    expect((await runCli(['migrate', '--move-source'], cli())).code).toBe(0)
     expect((await runCli(['sync'], cli())).code).toBe(0)
-    expect((await runCli(['sync'], wrong)).code).toBe(2)
   })
 
   test('a service that moved to another address is recorded on request, and then read', async () => {

@@ -22,12 +22,12 @@ export function isProcessAlive(identity: string): boolean | undefined {
   return started === '' ? isRunning(number) : startTicks(number) === started
 }
 
-/** True also for a process of another user. */
-export function isRunning(pid: number): boolean {
+/** True also for a process of another user, unless only those count that we may stop. */
+export function isRunning(pid: number, ofAnyUser = true): boolean {
   try {
     return process.kill(pid, 0)
   } catch (error) {
-    return codeOf(error) !== 'ESRCH'
+    return ofAnyUser && codeOf(error) !== 'ESRCH'
   }
 }
 

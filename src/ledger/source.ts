@@ -1,7 +1,6 @@
 import { REFERENCE } from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { type MigrationResult, migrate } from '../warehouse/schema/migrate.ts'
@@ -9,18 +8,9 @@ import { type MigrationResult, migrate } from '../warehouse/schema/migrate.ts'
 /* A warehouse is filled from one service. Its first run writes down which, and another one is refused. */
 
 /** The source of the warehouse, or undefined if nothing was synced into it yet. */
-export async function readSource(warehouse: Warehouse): Promise<string | undefined> {
-  const { rows } = await warehouse.pool.query<{ address: string }>(
-    `select address from ${quote(warehouse.opsSchema, 'source')} s where not ${isUnused(warehouse)}`,
-  )
-  return rows[0]?.address
-}
-
-/** True for a source (s) from which nothing was loaded, if its run has ended: its address may have been wrong. */
-function isUnused({ schema, opsSchema }: Warehouse): string {
-  const [projects, coverage, runs] = [quote(schema, 'projects'), quote(opsSchema, 'coverage'), quote(opsSchema, 'runs')]
-  return `(not exists (select from ${projects} where name is not null) and not exists (select from ${coverage})
-    and not exists (select from ${runs} where ended_at is null) and exists (select from ${runs} where ended_at > s.recorded_at))`
+export async function readSource({ ops }: Warehouse): Promise<string | undefined> {
+  const row = await ops.selectFrom('source').select('address').executeTakeFirst()
+  return row?.address
 }
 
 /** Migrates and claims the source, and waits for a database that goes away meanwhile. Every run does so first. */
@@ -40,12 +30,11 @@ export async function claimSource(warehouse: Warehouse, address: string): Promis
   const known = await readSource(warehouse)
   if (known === address) return
   if (known === undefined) {
-    const { pool, opsSchema } = warehouse
-    await pool.query(
-      `insert into ${quote(opsSchema, 'source')} as s (address) values ($1)
-       on conflict (only_row) do update set address = excluded.address, recorded_at = now() where ${isUnused(warehouse)}`,
-      [address],
-    )
+    await warehouse.ops
+      .insertInto('source')
+      .values({ address, moved_from: null })
+      .onConflict((conflict) => conflict.doNothing())
+      .execute()
     // Of two first runs with different sources only one has written.
     return claimSource(warehouse, address)
   }

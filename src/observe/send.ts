@@ -110,11 +110,13 @@ async function appendEvent(file: string, event: LineageEvent): Promise<void> {
     await rename(file, `${file}.1`)
     size = 0
   }
+  const line = Buffer.from(`${JSON.stringify(event)}\n`)
   try {
-    await appendFile(file, `${JSON.stringify(event)}\n`)
+    await appendFile(file, line)
   } catch (error) {
     // On a full disk, a part of the line may be there. The next event must not be appended to it.
-    await truncate(file, size).catch(() => {})
+    const now = await stat(file).catch(() => ({ size: 0 }))
+    if (now.size > size && now.size < size + line.length) await truncate(file, size).catch(() => {})
     throw error
   }
 }

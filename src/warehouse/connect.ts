@@ -42,9 +42,11 @@ export interface Warehouse {
 }
 
 const OLDEST = 150_000
-// Poolers carry the first two over to other connections of the same client, and to no other client. The other two have the
-// values that Postgres has by default: a role may have others, which would change values.
-const SESSION = 'set timezone = UTC; set datestyle = ISO; set array_nulls = on; set extra_float_digits = 1'
+// Poolers carry the first two over to other connections of the same client, and to no other client. The role may have other
+// values of the last two, which would change what is read. They are not set behind a pooler, where they would stay for others.
+const sessionSql = (processId: number) => `set timezone = UTC; set datestyle = ISO;
+  select set_config(name, value, false) from (values ('array_nulls', 'on'), ('extra_float_digits', '1')) settings (name, value)
+  where pg_backend_pid() = ${processId}`
 const CONNECT_MS = 10_000
 const ENDING_MS = 5000
 const HURRY_CONNECT_MS = 3000
@@ -109,7 +111,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
       this.isAtWork = async () => {
         // A pooler gives its clients process numbers of its own.
         if (warehouse.isPooled) return undefined
-        return isAtWork(config, (this as unknown as { processID: number }).processID)
+        return isAtWork(config, processIdOf(this))
       }
     }
   }
@@ -119,7 +121,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
-    onConnect: (client: ClientBase) => client.query(SESSION) as unknown as undefined,
+    onConnect: (client: ClientBase) => client.query(sessionSql(processIdOf(client))) as unknown as undefined,
   } as PoolConfig)
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
@@ -175,6 +177,11 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   }
 }
 
+/** The process of the server, as the connection was told. */
+function processIdOf(client: ClientBase): number {
+  return (client as unknown as { processID: number }).processID
+}
+
 /** Whether the server works on a query of this process of its own, asked over a connection that is made for it. */
 async function isAtWork(config: ClientConfig, processId: number): Promise<boolean> {
   const client = new Client({ ...config, query_timeout: CONNECT_MS })
@@ -206,7 +213,7 @@ async function checkServer(pool: Pool): Promise<boolean> {
     )
     refuseOld(Number(rows[0]!.version))
     // A pooler gives its clients process numbers of its own.
-    return rows[0]!.pid !== (client as unknown as { processID: number }).processID
+    return rows[0]!.pid !== processIdOf(client)
   } finally {
     client.release()
   }

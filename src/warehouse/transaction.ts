@@ -52,8 +52,11 @@ const STATEMENT_DEADLINE_MS = 30_000
 // Inside the transaction, because behind a pooler a setting of the session would stay for other clients. The server
 // notices soon when we are gone, so that our own locks do not stay.
 // Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
+// The role may have other values of the first two, which would change what is stored.
 const BEGIN = [
   'begin',
+  'set local array_nulls = on',
+  'set local extra_float_digits = 1',
   'set local client_min_messages = warning',
   'set local jit = off',
   'set local idle_in_transaction_session_timeout = 25000',

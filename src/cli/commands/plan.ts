@@ -55,9 +55,10 @@ export async function makePlan(session: Session, options: Selection): Promise<{ 
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined
     const planDays = await dayPlanner(session, warehouse, { range, projects, streams })
-    // Streams that the service does not offer are not read.
+    // Streams that the service does not offer are not read, unless only extra streams were named.
     const ids = projects.map(({ id }) => id)
-    const left = warehouse === undefined ? [] : await readNotOffered(warehouse, ids, clock())
+    const onlyExtras = streams.every(({ isExtra }) => isExtra)
+    const left = warehouse === undefined || onlyExtras ? [] : await readNotOffered(warehouse, ids, clock())
     const rows: PlanRow[] = []
     for (const id of ids) {
       for (const stream of streams) {

@@ -32,7 +32,8 @@ export async function makePlanner(
 ): Promise<Planner> {
   if (range !== undefined)
     return async (projectId, stream) => {
-      const coverage = warehouse === undefined ? [] : await readCoverage(warehouse, { projectId, stream }, range)
+      const found = warehouse === undefined ? [] : await readCoverage(warehouse, { projectId, stream }, range)
+      const coverage = found.length === 0 ? NO_COVERAGE.coverage : found
       const sound = new Set(coverage.flatMap(({ date, state }) => (state === 'read' ? [date] : [])))
       return { coverage, due: daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day)) }
     }

@@ -225,7 +225,7 @@ export function readServer(folder: string): Running | undefined {
 
 /** False for a process that got the number of a dead server, and for the server of the folder that this one is a copy of. */
 function runsIn(pid: number, data: string, path: string | undefined): boolean {
-  if (!hasProc) return path === data && isRunning(pid)
+  if (!hasProc) return path === data && isRunning(pid, false)
   try {
     const [at, own] = [fs.statSync(`/proc/${pid}/cwd`), fs.statSync(data)]
     return at.dev === own.dev && at.ino === own.ino
