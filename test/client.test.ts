@@ -112,12 +112,16 @@ describe('limits are checked before anything is sent', () => {
 })
 
 describe('faults', () => {
-  test('a partial answer (status 206) is not taken for the whole', async () => {
+  test('an answer with status 202 or 206, or that says that it failed, is not taken for the whole', async () => {
     const { url, seen } = await serve((_request, response, count) =>
-      json(response, count < 3 ? 206 : 200, { data: count < 3 ? [] : [{ id: 'c' }] }),
+      json(
+        response,
+        [206, 202, 200, 200][count - 1]!,
+        count < 4 ? { data: [], status: 'error' } : { data: [{ id: 'c' }] },
+      ),
     )
     expect((await clientOf(url).chats(caller, chats)).count).toBe(1)
-    expect(seen.length).toBe(3)
+    expect(seen.length).toBe(4)
   })
 
   test('a 408, 425, 429, 500, 502, 503 or 504 is retried, for the report too, which is a POST that reads', async () => {

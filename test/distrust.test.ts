@@ -25,7 +25,7 @@ const count = async (table: string, where = 'true', schema = 'visibility') =>
   (await setup.database.rows<{ n: number }>(`select count(*)::int as n from ${schema}.${table} where ${where}`))[0]!.n
 /** A sync through something that changes its answers. */
 const syncThrough = async (
-  rewrite: (text: string, message: IncomingMessage) => string | Buffer,
+  rewrite: (text: string, message: IncomingMessage, body: string) => string | Buffer,
   request: Partial<RunRequest> = {},
 ) => {
   const { url } = await startRewriter(setup.service.url, rewrite)
@@ -81,20 +81,35 @@ describe('page limits', () => {
     expect(await count('prompt_suggestions', 'removed_at is null')).toBe(8)
   })
 
-  test('a list with fewer rows than its own total deletes nothing', async () => {
-    await start({ world: { projects: 1, prompts: 12, models: 1, brands: 2 }, config: { start_date: week.from } })
+  test.each([10_000, 5])('a list in pages of %i with fewer rows than its own total deletes nothing', async (limit) => {
+    const world = { projects: 1, prompts: 12, models: 1, brands: 2 }
+    await start({ world, config: { start_date: week.from, source: { page_limit: limit } } })
     await setup.sync()
     const report = await syncThrough((text, { url }) => {
       if (!/\/prompts\?/.test(url!)) return text
       const answer = JSON.parse(text)
-      const isFirst = /offset=0\b/.test(url!) || !url!.includes('offset')
-      return JSON.stringify({ ...answer, data: isFirst ? answer.data.slice(0, 7) : [] })
+      const offset = Number(new URL(url!, 'http://localhost').searchParams.get('offset') ?? 0)
+      return JSON.stringify({ ...answer, data: answer.data.slice(0, Math.max(0, 7 - offset)) })
     })
     expect([report.outcome, failures(report).map(({ error }) => error)]).toEqual([
       'partial',
       ['prompts: 7 rows, 5 fewer than before, but the service counts 12'],
     ])
     expect(await count('prompts', 'removed_at is null')).toBe(12)
+  })
+
+  test('a report of domains with fewer rows than its own total deletes nothing', async () => {
+    const reports = [{ name: 'domains_daily', of: 'domains', dimensions: ['date'] }]
+    await start({ extras: 'all', config: { start_date: week.from, extras: 'auto', streams: [], reports } })
+    await setup.sync()
+    const before = await count('domains_daily')
+    const report = await syncThrough((text, { url }, body) => {
+      if (!url!.includes('domains')) return text
+      const { data } = JSON.parse(text)
+      const isKept = (_: unknown, index: number) => JSON.parse(body).offset === 0 && index % 10 < 7
+      return JSON.stringify({ data: data.filter(isKept), totalCount: data.length })
+    })
+    expect([report.outcome, await count('domains_daily')]).toEqual(['partial', before])
   })
 
   test('two operations truncated to different numbers are both detected', async () => {

@@ -7,6 +7,7 @@ import { openQueueExecutor } from '../src/queue/queue-executor.ts'
 import { QueueWorker } from '../src/queue/worker.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
+import { runCli } from './support/cli.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
@@ -475,6 +476,58 @@ test('a report with filters is compared with totals under the same filters', asy
     'select count(distinct date)::int as days from visibility.of_one_prompt',
   )) as [{ days: number }]
   expect(days).toBe(countDays(RANGE))
+})
+
+test('rows that the filters of a report do not select are not loaded', async () => {
+  await start()
+  const [id, other] = setup.service.world.models as [string, string]
+  const filters = [{ field: 'model_id', operator: 'in', values: [id] }]
+  await start({
+    config: { reports: [...FOUR_GRAINS, { name: 'of_one_model', dimensions: ['date', 'model_id'], filters }] },
+  })
+  const unfiltered: Lie = (rows, { dimensions }) =>
+    dimensions.join() === 'date,model_id' ? rows.flatMap((row) => [row, { ...row, model: { id: other } }]) : rows
+  const streams = setup.services.streams.named(['of_one_model'])
+  expect((await lying(unfiltered, () => setup.sync({ streams }))).outcome).toBe('failed')
+  expect(await setup.database.rows('select * from visibility.of_one_model')).toEqual([])
+})
+
+test('a report by date that is cut is found though only a report with filters is compared with totals', async () => {
+  const filters = [{ field: 'country_code', operator: 'in', values: ['DE'] }]
+  const reports = [FOUR_GRAINS[0]!, { name: 'in_one_country', dimensions: ['date', 'model_id'], filters }]
+  await start({ config: { reports, streams: ['prompts'] } })
+  const cut: Lie = (rows, { dimensions }) => (dimensions.length === 1 ? rows.slice(0, 20) : rows)
+  await lying(cut, () => setup.sync())
+  expect(await setup.database.rows('select * from visibility.brand_daily')).toHaveLength(36)
+})
+
+test('a rejected row that was dismissed explains its own brand alone', async () => {
+  await start()
+  await setup.sync()
+  const [P, Q] = (
+    await setup.database.rows<{ brand_id: string }>(
+      "select brand_id from visibility.by_prompt where date = '2026-02-25' group by 1 order by min(mention_count), 1",
+    )
+  ).map(({ brand_id }) => brand_id) as [string, string]
+  const stored = () => setup.database.rows('select * from visibility.by_prompt order by 1, 2, 3, 4, 5, 6')
+  const before = await stored()
+  const lie: Lie = (rows, { dimensions, offset }): Row[] => {
+    if (!dimensions.includes('prompt_id')) return rows
+    if (offset > 0) return []
+    const isOf = (row: Row, brand: string, isNamed: boolean) =>
+      row.date === '2026-02-25' && (row.brand as { id: string }).id === brand && (row.mention_count !== 0) === isNamed
+    const malformed = rows.find((row) => isOf(row, P, false))
+    return rows
+      .filter((row) => !isOf(row, Q, true))
+      .map((row) => (row === malformed ? { ...row, sentiment: 'high' } : row))
+  }
+  const request = { command: 'backfill' as const, range: RANGE }
+  expect((await lying(lie, () => setup.sync(request))).outcome).toBe('partial')
+  const options = { env: setup.env, config: setup.fileConfig }
+  const dismissed = await runCli(['quarantine', 'dismiss', '--stream', 'by_prompt', '--because', 'known'], options)
+  expect([dismissed.code, dismissed.stdout]).toEqual([0, expect.stringContaining('1 row')])
+  expect((await lying(lie, () => setup.sync(request))).outcome).toBe('partial')
+  expect(await stored()).toEqual(before)
 })
 
 test('chats that come with two days make the run partial, and the next honest run is exact', async () => {

@@ -32,6 +32,8 @@ export interface Reject {
   index: number
   /** The day of the row, if it can be read. */
   date?: Day
+  /** Its brand, if it has one and it can be read. */
+  brand?: string
 }
 
 export const CONTRADICTION = 'the same key stands twice in one answer with different values'
@@ -317,7 +319,8 @@ export class Sifter<R extends Rows> {
     this.rejectedTexts.add(reject.raw)
     const { range } = this.options
     // It belongs to its day if that can still be read, otherwise to the whole window.
-    const date = (raw as { date?: unknown } | null)?.date
+    const { date, brand } = (raw ?? {}) as { date?: unknown; brand?: { id?: unknown } | null }
+    if (typeof brand?.id === 'string') reject.brand = brand.id
     if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isDay(date)) {
       reject.date = date
     }

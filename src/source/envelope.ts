@@ -12,6 +12,7 @@ const FAILURES: Record<string, (value: unknown) => boolean> = {
   ok: (value) => value === false,
   partial: (value) => value === true,
   truncated: (value) => value === true,
+  status: (value) => typeof value === 'string' && /^(error|fail(ed|ure)?)$/i.test(value),
 }
 const LONGEST_MESSAGE = 300
 

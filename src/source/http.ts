@@ -81,7 +81,7 @@ interface HttpClient {
 }
 
 const SMALL_MS = 15_000
-const PARTIAL = 206
+const WHOLE = 200
 // Of the body of an error, more than its message needs.
 const ERROR_BYTES = 65_536
 const BYTE_ORDER_MARK = Buffer.from('\uFEFF')
@@ -171,7 +171,9 @@ export function createHttp(options: HttpOptions): HttpClient {
   ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
     const status = head.statusCode
-    if (status === PARTIAL) throw new TransientError(`${operation}: HTTP 206: only a part of the answer`, { status })
+    // 206 is a part of the answer, and 202 a promise of one.
+    if (request.repeatable && status !== WHOLE)
+      throw new TransientError(`${operation}: HTTP ${status} instead of 200`, { status })
     const bytes = await unpacked(head, body, operation, signal)
     refuseOtherType(head, operation)
     const answer = await parseAnswer(bytes, { operation, limit: request.limit, key }, sink)

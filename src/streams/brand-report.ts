@@ -3,6 +3,7 @@ import type { Day } from '../core/day.ts'
 import { COUNTRIES, type Dimension, METRICS, type Metric } from '../core/vocabulary.ts'
 import { type ReportItem, reportItem } from '../source/items.ts'
 import { type DefinedColumn, NAME_MAX, readerOf, wrongLength } from './defined-stream.ts'
+import { selectionCheck } from './selection.ts'
 import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
 
 /** Where a row carries the value of a dimension. */
@@ -34,6 +35,7 @@ export function brandReport(report: ReportConfig): DayStream {
     ...others.map(TEXT),
     ...METRICS.map((metric): Column => ({ name: metric, type: 'double' })),
   ]
+  const findUnselected = selectionCheck([...report.filters, ...(report.having ?? [])], columns)
   const namesTopics = others.includes('topic_id')
   const namesTags = others.includes('tag_id')
   const namesModels = others.includes('model_id')
@@ -87,7 +89,7 @@ export function brandReport(report: ReportConfig): DayStream {
     findProblem: ({ brand: { name } }) =>
       name != null && name.length > NAME_MAX ? wrongLength('brand.name', name, NAME_MAX) : undefined,
 
-    findImpossibleValue: (row) => findImpossibleValue(row, columns.length - METRICS.length),
+    findImpossibleValue: (row) => findImpossibleValue(row, columns.length - METRICS.length) ?? findUnselected(row),
 
     dimensionOf: (row, dimension) => (row[2 + others.indexOf(dimension)] ?? null) as string | null,
 

@@ -1,7 +1,8 @@
 import * as z from 'zod'
 import { isDay } from '../core/day.ts'
-import type { Dimension, Having } from '../core/vocabulary.ts'
+import type { Dimension, Filter, Having } from '../core/vocabulary.ts'
 import type { Caller, Page } from '../source/client.ts'
+import { selectionCheck } from './selection.ts'
 import {
   type Column,
   type ColumnType,
@@ -41,7 +42,7 @@ export interface StreamDefinition {
   adds?: readonly string[]
   /** The breakdown of a report. A day that is too large for a page is split by these dimensions. */
   dimensions?: readonly Dimension[]
-  filters?: readonly { field: string; operator: 'in' | 'not_in'; values: string[] }[]
+  filters?: readonly Filter[]
   having?: readonly Having[] | undefined
   /** True if the table also has rows that the list does not show: what reports name. */
   hasUnlistedRows?: boolean
@@ -117,6 +118,7 @@ export function definedStream(
     splitDimensions: splitDimensionsOf(dimensions),
     filterTakes: 'lists',
     hasChangedAt: true,
+    findImpossibleValue: selectionCheck(definition.filters ?? [], columns),
     read: (client, caller, { range, page, filters }, context) => {
       const all = [...(definition.filters ?? []), ...filters]
       const request = {

@@ -116,6 +116,25 @@ function rawKeys(stream: Stream): (raw: unknown) => string {
   }
 }
 
+interface Counts {
+  rows: number
+  /** How many rows the answer before had. */
+  before: number
+  /** The service's own count, if it has one. */
+  total: number | undefined
+  acceptDeletes: boolean
+}
+
+/** Throws if fewer rows came than before, and fewer than the service counts. If most are missing, they are held. */
+export function compareWithTotal(about: string, { rows, before, total, acceptDeletes }: Counts): DriftNote[] {
+  if (total === undefined || total === rows) return []
+  if (total > rows && rows < before && rows * 2 >= before && !acceptDeletes)
+    throw new IncompleteError(
+      `${about}: ${rows} rows, ${before - rows} fewer than before, but the service counts ${total}`,
+    )
+  return [{ kind: 'total', name: 'totalCount', example: `totalCount ${total}, but ${rows} rows` }]
+}
+
 interface ListRequest {
   caller: Caller
   stream: ListStream
@@ -151,20 +170,15 @@ export async function readList(
       if (!whole) {
         const example = `asked for ${asked} rows, got ${count}, and there were more`
         notes.push({ kind: 'short_page', name: 'limit', example })
-      } else if (disagrees) {
-        // If most rows are missing, the list is held.
-        if (page.total! > count && count < before && count * 2 >= before && !acceptDeletes)
-          throw new IncompleteError(
-            `${stream.name}: ${count} rows, ${before - count} fewer than before, but the service counts ${page.total}`,
-          )
-        notes.push({ kind: 'total', name: 'totalCount', example: `totalCount ${page.total}, but ${count} rows` })
       }
     }
-    if (whole) sifted = sink.finish()
-    else {
+    if (!whole) {
       sink.discard()
       page = await readByOffset(read, limit, stream, stream.name)
     }
+    const counts = { rows: whole ? count : page.count, before, total: page.total, acceptDeletes }
+    notes.push(...compareWithTotal(stream.name, counts))
+    if (whole) sifted = sink.finish()
   }
   sifted ??= sift(stream, page.items, { needsTextCheck: page.needsTextCheck }, makeRows())
   sifted.drift.push(...notes)

@@ -4,9 +4,9 @@ import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { type FoundDays, type Sifted, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller } from '../../source/client.ts'
-import type { DayStream, Row, Rows } from '../../streams/stream.ts'
+import { type DayStream, isCompared, type Row, type Rows } from '../../streams/stream.ts'
 import { halves } from '../plan/window-feed.ts'
-import { answerNotes, hasNoRowAfter, type Reader, type ReadPage, readPage } from './read-pages.ts'
+import { answerNotes, compareWithTotal, hasNoRowAfter, type Reader, type ReadPage, readPage } from './read-pages.ts'
 import { readLargeDay } from './split-day.ts'
 
 /** The request for one window of one stream. */
@@ -22,6 +22,8 @@ interface KnownWindow {
   rowsByDay: ReadonlyMap<Day, number>
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
+  /** True if rows that are gone were accepted as deleted. */
+  acceptDeletes: boolean
   /** Throws if the answer is not what was asked for. */
   validate: (found: FoundDays) => Promise<void>
   /** True if nothing shows yet that the answer has all rows: then the service is asked for one row after the last. */
@@ -34,6 +36,7 @@ interface KnownWindow {
 export const UNKNOWN_WINDOW: KnownWindow = {
   rowsByDay: new Map(),
   provisionalFrom: '9999-12-31',
+  acceptDeletes: false,
   validate: async () => {},
   needsProof: () => true,
   valuesOf: async () => [],
@@ -85,6 +88,11 @@ export async function readWindow<R extends Rows>(
     await known.validate(sink.found())
     const isWhole = !isFull && (await isComplete(request, askPart, { rows, total: page.total, ...sink.found() }))
     if (isWhole) {
+      // Days that are compared with the control totals need no count.
+      if (!isCompared(stream) || stream.control === 'brand limits') {
+        const before = daysIn(range).reduce((sum, day) => sum + (known.rowsByDay.get(day) ?? 0), 0)
+        notes.push(...compareWithTotal(about, { rows, before, total: page.total, acceptDeletes: known.acceptDeletes }))
+      }
       const sifted = sink.finish()
       sifted.drift.push(...notes)
       return { kind: 'rows', sifted, pageRows: rows }

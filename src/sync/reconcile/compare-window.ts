@@ -26,8 +26,8 @@ export interface Difference {
   lacksBrands: boolean
   /** The brands that differ. */
   brands: ReadonlySet<string>
-  /** How many rows are missing at least. */
-  missing: number
+  /** What rejected rows must explain, of all measures; undefined if something is too high. Of chats, no brand is known. */
+  missing: { brands: ReadonlySet<string>; rows: number } | undefined
   /** How it differs, for people. */
   text: string
 }
@@ -75,38 +75,43 @@ function compareRows(day: Day, rows: number, answers: number): Difference[] {
   if (isClose(rows, answers)) return []
   const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
   const direction = rows < answers ? -1 : 1
-  return [{ day, measure: 'answers', direction, lacksBrands: false, brands: new Set(), missing: answers - rows, text }]
+  const brands = new Set<string>()
+  const missing = rows < answers ? { brands, rows: answers - rows } : undefined
+  return [{ day, measure: 'answers', direction, lacksBrands: false, brands, missing, text }]
 }
 
 /** The positions in `TOTALLED` that a measure compares. */
 const POSITIONS: Record<Measure, readonly (0 | 1 | 2)[]> = { counts: [0, 1], answers: [2] }
 
 function compareTotals(day: Day, found: DayTotals, expected: DayTotals, ignored: ReadonlySet<Measure>): Difference[] {
-  const brands = new Set([...found.keys(), ...expected.keys()])
-  for (const measure of ['counts', 'answers'] as const) {
-    if (ignored.has(measure)) continue
+  const all = new Set([...found.keys(), ...expected.keys()])
+  const differences = (['counts', 'answers'] as const).flatMap((measure) => {
+    if (ignored.has(measure)) return []
     const texts: string[] = []
     const directions = new Set<-1 | 1>()
-    const differing = new Set<string>()
-    for (const brand of brands) {
+    const brands = new Set<string>()
+    for (const brand of all) {
       for (const at of POSITIONS[measure]) {
         const sum = found.get(brand)?.[at] ?? 0
         const total = expected.get(brand)?.[at] ?? 0
         if (isClose(sum, total)) continue
         directions.add(sum < total ? -1 : 1)
-        differing.add(brand)
+        brands.add(brand)
         texts.push(`the ${TOTALLED[at]} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
       }
     }
-    if (texts.length === 0) continue
+    if (texts.length === 0) return []
     const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`
     const [first] = directions
-    const direction = directions.size === 1 ? first! : 0
-    const lacksBrands = [...differing].every((brand) => !found.has(brand))
-    const about = { brands: differing, missing: differing.size, text: `${texts[0]}${more}` }
-    return [{ day, measure, direction, lacksBrands, ...about }]
-  }
-  return []
+    const direction: Difference['direction'] = directions.size === 1 ? first! : 0
+    const lacksBrands = [...brands].every((brand) => !found.has(brand))
+    return [{ day, measure, direction, lacksBrands, brands, text: `${texts[0]}${more}` }]
+  })
+  const brands = new Set(differences.flatMap((one) => [...one.brands]))
+  const isTooLow = differences.every(({ direction }) => direction === -1)
+  const missing = isTooLow ? { brands, rows: brands.size } : undefined
+  // A wrong count is reported. The numbers of answers then differ, too.
+  return differences.slice(0, 1).map((one) => ({ ...one, missing }))
 }
 
 /** Sums of fractions depend on their order in the last digits. */
@@ -169,14 +174,22 @@ export function compareWindow(
   }
 }
 
-/** A rejected row is missing from the sums of one brand on one day: its own, or any if it has no day that can be read. */
+/** A rejected row is missing from the sums of its brand on its day. If its brand or day cannot be read, it may be any. */
 function withoutRejected(differences: readonly Difference[], rejects: FoundDays['rejects']): Difference[] {
-  let undated = rejects.filter(({ date }) => date === undefined).length
-  return differences.filter(({ day, direction, missing }) => {
-    const others = missing - rejects.filter(({ date }) => date === day).length
-    if (direction !== -1 || others > undated) return true
-    undated -= Math.max(0, others)
-    return false
+  let undated = rejects.filter(({ date }) => date === undefined)
+  return differences.filter(({ day, missing }) => {
+    const left = [...rejects.filter(({ date }) => date === day), ...undated]
+    if (missing === undefined || missing.rows > left.length) return true
+    const isExplained = (brand: string | undefined) => {
+      const exact = left.findIndex((reject) => reject.brand === brand)
+      const at = exact >= 0 ? exact : left.findIndex((reject) => reject.brand === undefined)
+      if (at >= 0) left.splice(at, 1)
+      return at >= 0
+    }
+    const { brands, rows } = missing
+    const isDifferent = ![...brands, ...new Array<undefined>(Math.ceil(rows) - brands.size)].every(isExplained)
+    if (!isDifferent) undated = undated.filter((reject) => left.includes(reject))
+    return isDifferent
   })
 }
 

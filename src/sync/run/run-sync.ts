@@ -125,7 +125,9 @@ function beginRun(services: Services, request: RunRequest, runId: number, signal
     command: request.command,
     ...newRunMemory(config.source.page_limit),
     acceptDeletes: request.acceptDeletes ?? false,
-    comparesControl: request.streams.some((stream) => isCompared(stream) && stream.control === 'brand totals'),
+    comparesControl: request.streams.some(
+      (stream) => isCompared(stream) && stream.control === 'brand totals' && !stream.filters?.length,
+    ),
     lookbackFrom: lookbackStart(range, config.lookback_days),
   }
   return makeRun(services, own, signal)

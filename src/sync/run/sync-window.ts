@@ -102,6 +102,7 @@ async function readAndCompare(
   const known = {
     rowsByDay: read.rowsBeforeByDay,
     provisionalFrom: run.provisionalFrom,
+    acceptDeletes: run.acceptDeletes,
     valuesOf: (dimension: Dimension) => knownValues(run, project.id, dimension),
     validate: async ({ absent }: FoundDays) => {
       for (const dimension of absent)
