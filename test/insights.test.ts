@@ -405,6 +405,7 @@ test('presets move with the days, and the numbers are compared with the same wee
   const none = await page(`${RANGE}&compare=none`)
   expect(none).toContain('Nothing is compared, as chosen.')
   expect(none).not.toContain('period before</text>')
+  expect((await csv('summary', `${RANGE}&compare=none`)).map(({ verdict }) => verdict)).toEqual(['', '', '', ''])
   expect(await page(`${RANGE}&compare=year`)).toContain('of the 28 days from 2025-03-03 to 2025-03-30, 0 are complete')
 })
 

@@ -596,41 +596,4 @@ describe('sifting', () => {
     )
     expect([rows.length, rejects.length]).toEqual([1, 1])
   })
-
-  describe('the index of keys', () => {
-    const value = fc.oneof(fc.constantFrom<Value>(null, 'a', 'b', 'ab', 'B', ''), fc.string({ maxLength: 2 }))
-    const rows = fc.array(fc.tuple(value, value, value, fc.integer()) as fc.Arbitrary<Row>, { maxLength: 900 })
-
-    function compare(one: Value, other: Value): number {
-      if (one === null || other === null) return Number(one === null) - Number(other === null)
-      return one < other ? -1 : Number(one > other)
-    }
-
-    test('a row is found by its key, whatever else it holds, and places are counted as they come', () => {
-      fc.assert(
-        fc.property(rows, (all) => {
-          const index = new KeyIndex([2, 0])
-          const places = new Map<string, number>()
-          for (const row of all) {
-            const key = JSON.stringify([row[2], row[0]])
-            expect(index.findOrAdd(row)).toBe(places.get(key))
-            if (!places.has(key)) places.set(key, places.size)
-          }
-        }),
-      )
-    })
-
-    test('the order of places is that of the keys, one column descending, nulls last', () => {
-      fc.assert(
-        fc.property(rows, (all) => {
-          const index = new KeyIndex([1, 0, 2])
-          const kept = all.filter((row) => index.findOrAdd(row) === undefined)
-          const sorted = [...kept].sort(
-            (one, other) => -compare(one[1]!, other[1]!) || compare(one[0]!, other[0]!) || compare(one[2]!, other[2]!),
-          )
-          expect(index.inOrder(0)!.map((place) => kept[place])).toEqual(sorted)
-        }),
-      )
-    })
-  })
 })

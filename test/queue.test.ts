@@ -433,34 +433,7 @@ describe('windows in the queue', () => {
   })
 })
 
-/* What is relied on beyond the documentation of pg-boss. */
 describe('pg-boss', () => {
-  test('accepts our ids, ignores duplicates, works inside a transaction, and reports errors of fetch only by its event', async () => {
-    await begin()
-    const { warehouse } = setup.database
-    const queue = await openQueue(warehouse, 'windows_test', quiet)
-    closeLater(() => queue.close())
-    const id = randomUUID()
-    const job = { id, name: queue.name }
-    await queue.api.insert([job])
-    await queue.api.insert([job])
-    expect(await queue.api.getQueueSize(queue.name)).toBe(1)
-    const undone = inTransaction(warehouse, async (tx) => {
-      expect(await fetchJobs(queue, tx, 5)).toEqual([id])
-      await queue.api.deleteJob(queue.name, id, within(tx))
-      await queue.api.insert([job], within(tx))
-      expect(await fetchJobs(queue, tx, 5)).toEqual([])
-      throw new Error('undone')
-    })
-    await expect(undone).rejects.toThrow('undone')
-    expect(await inTransaction(warehouse, (tx) => fetchJobs(queue, tx, 5))).toEqual([id])
-    const broken = inTransaction(warehouse, async (tx) => {
-      await tx.client.query('select 1/0').catch(() => {})
-      return fetchJobs(queue, tx, 5)
-    })
-    await expect(broken).rejects.toThrow('aborted')
-  })
-
   test('is set up by many processes at once', async () => {
     await begin()
     const { warehouse } = setup.database

@@ -135,15 +135,14 @@ function render({ streams: rows, source, requests }: Plan, names: ProjectNames, 
         align: 'right',
         value: (row) => (row.windows[0] === WHOLE_LIST || row.stream === CONTENTS ? '–' : row.due_days),
       },
-      { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'up to ' : ''}${row.requests}` },
+      { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'about ' : ''}${row.requests}` },
       { title: 'windows, newest first', value: (row) => shortList(row.windows) },
     ],
     rows,
     { width, group: (row) => names.heading(row.project_id) },
   )
-  const about = `${guessed ? 'At most' : 'About'} ${count(requests, 'request')}; nothing was read or changed.`
-  const note =
-    'Nothing is known yet of some streams: a run reads a week first and then makes windows as long as a page allows.'
+  const about = `About ${count(requests, 'request')}, and more for control totals and proofs; nothing was read or changed.`
+  const note = 'Nothing is known yet of some streams: a run learns from its first windows how many days fit a page.'
   return [wrap(source, width, 'Source: '), '', table, '', wrap(about, width), guessed && wrap(note, width)]
 }
 

@@ -10,7 +10,7 @@ export const PERIODS = {
   week: { days: 7, name: 'Last complete week' },
   '4w': { days: 28, name: '4 weeks' },
   '90d': { days: 90, name: '90 days' },
-  '1y': { days: 365, name: 'A year' },
+  '1y': { days: 364, name: '52 weeks' },
 } as const
 type Period = keyof typeof PERIODS
 export type Grain = 'week' | 'day'

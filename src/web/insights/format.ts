@@ -76,7 +76,7 @@ const VERDICTS: Record<string, Verdict> = {
 
 /** The words for a verdict of the database. */
 export function verdictFor(verdict: string | null): Verdict {
-  return VERDICTS[verdict ?? ''] ?? plain('No clear change')
+  return VERDICTS[verdict ?? 'new'] ?? plain('No clear change')
 }
 
 // Of the changes that are called clear, at most this share is chance.

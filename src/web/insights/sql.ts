@@ -85,7 +85,13 @@ export function sums(context: Context, report: readonly Dimension[], columns: st
 export function compared(context: Context): string {
   return `${shareOf(context, 'visibility', 'k', 'n')},
   k as visibility_count, n as answers, previous_k / nullif(previous_n, 0) as previous_visibility, previous_n as previous_answers,
-  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${context.of('verdict')}(k, n, previous_k, previous_n) as verdict`
+  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${verdictOf(context)} as verdict`
+}
+
+/** Nothing is new if nothing is compared. */
+export function verdictOf({ of, before }: Context): string {
+  const verdict = `${of('verdict')}(k, n, previous_k, previous_n)`
+  return before.to < before.from ? `nullif(${verdict}, 'new')` : verdict
 }
 
 interface Charted {

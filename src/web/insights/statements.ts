@@ -14,6 +14,7 @@ import {
   shareOf,
   sums,
   text,
+  verdictOf,
 } from './sql.ts'
 
 /*
@@ -24,7 +25,8 @@ import {
 const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
 
 export const FIRST_STATEMENTS = {
-  summary({ of, project, own, filters, before }): Statement {
+  summary(context): Statement {
+    const { of, project, own, filters, before } = context
     const { now, previous, both } = periods('date', filters.range, before)
     const days = (metric: string, view: string, k: string, n: string) =>
       `select '${metric}' as metric, date, ${k} as k, ${n} as n, answers from ${of(view)} where project_id = ${project} and brand_id = ${own} and ${both}`
@@ -47,7 +49,7 @@ select metric, k / nullif(n, 0) as value, ${ofVisibility(`${of('wilson_low')}(k,
   previous_k / nullif(previous_n, 0) as previous_value, k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
   ${ofVisibility(`${of('change_low')}(k, n, previous_k, previous_n)`)} as change_low,
   ${ofVisibility(`${of('change_high')}(k, n, previous_k, previous_n)`)} as change_high,
-  ${ofVisibility(`${of('verdict')}(k, n, previous_k, previous_n)`)} as verdict,
+  ${ofVisibility(verdictOf(context))} as verdict,
   case when metric in ('visibility', 'share_of_voice') then k end as count, n as sample, previous_n as previous_sample,
   answers, previous_answers
 from unnest(array['visibility', 'share_of_voice', 'position', 'sentiment']) with ordinality m(metric, place)

@@ -59,7 +59,7 @@ function summaryVerdict(row: Row): Verdict {
   if (row.change === null || row.previous_sample === null) return verdictFor('new')
   const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
   if (samples.some((sample) => (sample ?? 0) < ENOUGH)) return verdictFor('too_few')
-  if (row.change === 0) return plain('As before')
+  if (changed(row.change, CHART_KINDS[sectionOf(row.metric)].unit).startsWith('0')) return plain('As before')
   // The mark has the direction of the chart: a lower position is higher up.
   const isPosition = row.metric === 'position'
   const isHigher = row.change > 0 !== isPosition

@@ -165,6 +165,6 @@ function backfillForm({ calendar, projects }: StatusData, csrf: string): Html {
 <form method="post" action="/actions/backfill" class="row">${hiddenFields({ csrf })}
 ${dateField('From', 'from')}${dateField('To', 'to')}
 ${field('Project', html`<select name="project"><option value="${calendar.project}">${name}</option><option value="">all projects</option></select>`)}${streamField(calendar.streams, undefined, 'all streams')}
-<label class="check"><input type="checkbox" name="missing" value="yes"> only days that were never read</label>
+<label class="check"><input type="checkbox" name="missing" value="yes"> only days that are missing or not sound</label>
 <button class="button primary">Backfill</button></form></section>`
 }
