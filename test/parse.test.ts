@@ -2,7 +2,6 @@ import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { TemplateCaches } from '../src/rows/fast-path/template-cache.ts'
 import { NumberReader } from '../src/rows/fast-path/template-parser.ts'
-import { KeyIndex } from '../src/rows/key-index.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import {
   CONTRADICTION,
@@ -16,7 +15,7 @@ import {
 import { type Bounds, type ItemSink, parseItems } from '../src/source/parse-items.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import { prompts } from '../src/streams/prompts.ts'
-import { type Row, RowList, type Stream, type Value } from '../src/streams/stream.ts'
+import { RowList, type Stream } from '../src/streams/stream.ts'
 import { sized } from './support/long.ts'
 
 describe('the grammar of answers', () => {

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
 import { processIdentity } from '../src/core/process-identity.ts'
-import { fetchJobs, openQueue, within } from '../src/queue/boss.ts'
+import { openQueue } from '../src/queue/boss.ts'
 import {
   dropWindowsOfEndedRuns,
   enqueueWindows,
