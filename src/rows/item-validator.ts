@@ -22,7 +22,7 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
   const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
     type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
   )
-  const days = new Set(range && daysIn(range))
+  let days: ReadonlySet<string> | undefined
   return (raw) => {
     if (raw instanceof LargeItem) return { reason: `row: has ${raw.bytes} bytes; allowed: up to ${ITEM_BYTES}` }
     const parsed = schema.safeParse(raw)
@@ -49,6 +49,7 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
     }
     if (dateAt >= 0) {
       const date = row[dateAt] as string
+      days ??= new Set(range && daysIn(range))
       if (!days.has(date))
         return { reason: `date: ${date} is not a day from ${range?.from} to ${range?.to}, which was asked for` }
     }
