@@ -240,6 +240,33 @@ export async function markOvertaken(
   return rows
 }
 
+/** Days on which projects of a run have the same rows: the service answered one of them with the rows of another. */
+export async function sharedDays({ pool, opsSchema }: Warehouse, runId: number): Promise<Map<string, Day[]>> {
+  const { rows } = await pool.query<{ project_id: string; days: Day[] }>(
+    `select project_id, array_agg(distinct date::text) as days from (
+       select project_id, date, count(*) over (partition by filters, date, rows_digest) as projects
+       from ${quote(opsSchema, 'control_totals')} where run_id = $1 and totals <> '{}'
+     ) c where projects > 1 group by project_id`,
+    [runId],
+  )
+  return new Map(rows.map(({ project_id, days }) => [project_id, days]))
+}
+
+/** Marks such days of a stream as unreconciled. */
+export async function markShared(
+  { pool, opsSchema }: Warehouse,
+  { projectId, stream, runId, days }: { projectId: string; stream: DayStream; runId: number; days: readonly Day[] },
+): Promise<{ date: Day; difference: string }[]> {
+  const { rows } = await pool.query<{ date: Day; difference: string }>(
+    `update ${quote(opsSchema, 'coverage')} set state = 'unreconciled', reconciled_at = null,
+       difference = 'the service gave another project the same rows'
+     where project_id = $1 and stream = $2 and run_id = $3 and date = any($4::date[]) and state = 'read'
+     returning date, difference`,
+    [projectId, stream.name, runId, days],
+  )
+  return rows
+}
+
 /** Days that a run loaded though they do not add up, because the service may still write them. */
 export async function differingProvisionalDays(
   { pool, opsSchema }: Warehouse,

@@ -5,7 +5,7 @@ import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { count, listSome } from '../../core/text.ts'
 import { monotonic, untilStopped, waitAtMost } from '../../core/waiting.ts'
-import { differingProvisionalDays, markOvertaken } from '../../ledger/control-totals.ts'
+import { differingProvisionalDays, markOvertaken, markShared, sharedDays } from '../../ledger/control-totals.ts'
 import { countStale } from '../../ledger/coverage.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
@@ -154,15 +154,18 @@ async function describeStreams(
   })
 }
 
-/** Marks days as unreconciled if their control totals changed after the comparison. */
+/** Marks days as unreconciled if their control totals changed after the comparison, or are those of another project. */
 async function reportOvertaken(
   { warehouse, runId, provisionalFrom, retry }: Run,
   tasks: readonly Task[],
 ): Promise<void> {
+  const shared = await retry(() => sharedDays(warehouse, runId))
   for (const { project, stream, report } of tasks) {
     if (stream.by !== 'day' || stream.control === undefined) continue
     const read = { projectId: project.id, stream, runId, before: provisionalFrom }
     report.unreconciled.push(...(await retry(() => markOvertaken(warehouse, read))))
+    const days = shared.get(project.id)
+    if (days !== undefined) report.unreconciled.push(...(await retry(() => markShared(warehouse, { ...read, days }))))
   }
 }
 
