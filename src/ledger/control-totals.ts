@@ -240,29 +240,28 @@ export async function markOvertaken(
   return rows
 }
 
-/** Days on which projects of a run have the same rows: the service answered one of them with the rows of another. */
-export async function sharedDays({ pool, opsSchema }: Warehouse, runId: number): Promise<Map<string, Day[]>> {
-  const { rows } = await pool.query<{ project_id: string; days: Day[] }>(
-    `select project_id, array_agg(distinct date::text) as days from (
-       select project_id, date, count(*) over (partition by filters, date, rows_digest) as projects
-       from ${quote(opsSchema, 'control_totals')} where run_id = $1 and totals <> '{}'
-     ) c where projects > 1 group by project_id`,
-    [runId],
-  )
-  return new Map(rows.map(({ project_id, days }) => [project_id, days]))
-}
+const SHARED = 'the service gave another project the same rows'
 
-/** Marks such days of a stream as unreconciled. */
+/**
+ * Marks days as unreconciled on which two projects of a run have the same control report: the service answered one of them with the
+ * rows of the other.
+ */
 export async function markShared(
   { pool, opsSchema }: Warehouse,
-  { projectId, stream, runId, days }: { projectId: string; stream: DayStream; runId: number; days: readonly Day[] },
-): Promise<{ date: Day; difference: string }[]> {
-  const { rows } = await pool.query<{ date: Day; difference: string }>(
-    `update ${quote(opsSchema, 'coverage')} set state = 'unreconciled', reconciled_at = null,
-       difference = 'the service gave another project the same rows'
-     where project_id = $1 and stream = $2 and run_id = $3 and date = any($4::date[]) and state = 'read'
-     returning date, difference`,
-    [projectId, stream.name, runId, days],
+  { streams, runId }: { streams: readonly string[]; runId: number },
+): Promise<{ project_id: string; stream: string; date: Day; difference: string }[]> {
+  const { rows } = await pool.query<{ project_id: string; stream: string; date: Day; difference: string }>(
+    `update ${quote(opsSchema, 'coverage')} c set state = 'unreconciled', reconciled_at = null, difference = $3
+     from (
+       select distinct project_id, date from (
+         select project_id, date, count(*) over (partition by filters, date, rows_digest) as projects
+         from ${quote(opsSchema, 'control_totals')} where run_id = $1 and totals <> '{}'
+       ) t where projects > 1
+     ) s
+     where c.project_id = s.project_id and c.date = s.date and c.stream = any($2) and c.run_id = $1
+       and (c.state = 'read' or c.difference = $3)
+     returning c.project_id, c.stream, c.date, c.difference`,
+    [runId, streams, SHARED],
   )
   return rows
 }

@@ -4,8 +4,9 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { count, listSome } from '../../core/text.ts'
+import { streamKey } from '../../core/vocabulary.ts'
 import { monotonic, untilStopped, waitAtMost } from '../../core/waiting.ts'
-import { differingProvisionalDays, markOvertaken, markShared, sharedDays } from '../../ledger/control-totals.ts'
+import { differingProvisionalDays, markOvertaken, markShared } from '../../ledger/control-totals.ts'
 import { countStale } from '../../ledger/coverage.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
@@ -159,14 +160,16 @@ async function reportOvertaken(
   { warehouse, runId, provisionalFrom, retry }: Run,
   tasks: readonly Task[],
 ): Promise<void> {
-  const shared = await retry(() => sharedDays(warehouse, runId))
+  const compared = new Map<string, StreamReport>()
   for (const { project, stream, report } of tasks) {
     if (stream.by !== 'day' || stream.control === undefined) continue
+    compared.set(streamKey(project.id, stream.name), report)
     const read = { projectId: project.id, stream, runId, before: provisionalFrom }
     report.unreconciled.push(...(await retry(() => markOvertaken(warehouse, read))))
-    const days = shared.get(project.id)
-    if (days !== undefined) report.unreconciled.push(...(await retry(() => markShared(warehouse, { ...read, days }))))
   }
+  const streams = [...new Set([...compared.values()].map(({ stream }) => stream))]
+  for (const { project_id, stream, ...day } of await retry(() => markShared(warehouse, { streams, runId })))
+    compared.get(streamKey(project_id, stream))?.unreconciled.push(day)
 }
 
 /** Writes the end of the run into the ledger and the log. */
