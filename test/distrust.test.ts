@@ -1,8 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { describe, expect, test } from '@jest/globals'
-import { runAudit } from '../src/audit/run-audit.ts'
 import { daysIn } from '../src/core/day.ts'
-import { retryQuarantine } from '../src/sync/quarantine.ts'
 import type { RunRequest } from '../src/sync/run/run.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -289,7 +287,7 @@ describe('history', () => {
     )
   })
 
-  test('chats that were read before a prompt was replaced, and reports after, are found by an audit', async () => {
+  test('chats that were read before a prompt was replaced are read again with the reports', async () => {
     await start({ config: { lookback_days: 1 } })
     const { streams } = setup.services
     await setup.sync({ streams: streams.named(['chats']) })
@@ -299,56 +297,6 @@ describe('history', () => {
     world.addPrompt(project(), { ...gone!, id: world.newId('pr', 'instead') })
     world.deletePrompt(project(), gone!.id)
     expect((await setup.sync()).outcome).toBe('complete')
-    const request = { projects: setup.projects, repair: true, signal: new AbortController().signal }
-    const { audited, remaining } = await runAudit(setup.services, request)
-    expect(audited.find(({ stream }) => stream === 'chats')).toMatchObject({
-      columns: ['number of chats', 'number of chats by prompt'],
-      differing: daysIn({ from: range.from, to: '2026-03-30' }),
-    })
-    expect(remaining).toBe(0)
-    await exact()
-  })
-})
-
-describe('retrying quarantined rows', () => {
-  const entry = (raw: object, from: string, to: string, reason = 'odd') =>
-    setup.database.rows(
-      `insert into visibility_ops.quarantine (project_id, stream, reason, raw, fingerprint, from_date, to_date, run_id)
-       values ($1, 'brand_daily', $2, $3::text::json, md5($3::text), $4, $5, 1)`,
-      [project().id, reason, JSON.stringify(raw), from, to],
-    )
-  const row = (date: string, mentions: number) => ({
-    brand: { id: project().brands[0]!.id },
-    mention_count: mentions,
-    visibility: 0,
-    visibility_count: 0,
-    visibility_total: 1,
-    date,
-  })
-
-  test('loads no row from outside its window nor a contradicting one, and marks the days of others to be read again', async () => {
-    await start()
-    await setup.sync()
-    await entry(row('2026-03-17', 999), '2026-03-15', '2026-03-15')
-    await entry(
-      row('2026-03-19', 5),
-      '2026-03-19',
-      '2026-03-19',
-      'the same key stands twice in one answer with different values',
-    )
-    const result = await retryQuarantine(setup.services, setup.services.streams.named(), {})
-    expect(result).toMatchObject({ tried: 2, loaded: 0 })
-    await entry(row('2026-03-20', 5), '2026-03-20', '2026-03-20')
-    await setup.database.rows(
-      "update visibility_ops.coverage set state = 'quarantined' where stream = 'brand_daily' and date = '2026-03-20'",
-    )
-    expect(await retryQuarantine(setup.services, setup.services.streams.named(), {})).toMatchObject({ loaded: 1 })
-    expect(
-      await setup.database.rows(
-        "select state from visibility_ops.coverage where stream = 'brand_daily' and date = '2026-03-20'",
-      ),
-    ).toEqual([{ state: 'stale' }])
-    await setup.sync()
     await exact()
   })
 })

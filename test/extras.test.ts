@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { chatContent, domainReport, urlReport } from '../src/reference/sources.ts'
 import { StreamSet } from '../src/streams/registry.ts'
-import { retryQuarantine } from '../src/sync/quarantine.ts'
+import { reopenForRetry } from '../src/sync/quarantine.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
 import { readPage } from '../src/web/insights/read-page.ts'
@@ -450,8 +450,8 @@ describe('contents of chats', () => {
     expect(await rows('select count(*)::int as n, min(status) as status from visibility_ops.unread_chats')).toEqual([
       { n: 5, status: 200 },
     ])
-    const config = configOf({ ...setup.fileConfig, chat_contents: { share: 1 } }, setup.env)
-    const retried = await retryQuarantine({ ...setup.services, config }, new StreamSet(config).named(), {})
-    expect([retried.tried, retried.still_bad.length]).toEqual([5, 5])
+    expect(await reopenForRetry(setup.database.warehouse, {})).toHaveLength(5)
+    await run({ share: 1, requests_per_day: 10 })
+    expect([asked(), await contents()]).toEqual([5, 5])
   })
 })

@@ -2,9 +2,9 @@ import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
 import { monotonic } from '../src/core/waiting.ts'
-import { readCoverage } from '../src/ledger/coverage.ts'
+import { readDays } from '../src/ledger/days.ts'
 import { pruneLedger } from '../src/ledger/retention.ts'
-import { dueDays, readCoverageSummaries } from '../src/sync/plan/due-days.ts'
+import { dueDays, readKnownDays } from '../src/sync/plan/due-days.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
 import { sized } from './support/long.ts'
@@ -73,24 +73,24 @@ describe('due days', () => {
           for (const [at, { stream }] of streams.entries()) await fill(stream, of[at]!)
           const interest = { from: addDays(FIRST, start), to }
           const settings = { today: TODAY, lookbackDays }
-          const summaryOf = await readCoverageSummaries(database.warehouse, streams, {
+          const summaryOf = await readKnownDays(database.warehouse, streams, {
             from: interest.from,
             ...settings,
           })
           const due = dueDays({ interest, ...settings })
           for (const projectStream of streams) {
             const summary = summaryOf(projectStream)
-            const coverage = await readCoverage(database.warehouse, projectStream, {
+            const coverage = await readDays(database.warehouse, projectStream, {
               from: '2025-01-01',
               to: '2027-01-01',
             })
-            expect(due(summary).sort()).toEqual(due({ coverage, completeMonths: new Set() }).sort())
+            expect(due(summary).sort()).toEqual(due({ days: coverage, completeMonths: new Set() }).sort())
             // The last month is what sizes of windows are predicted from.
             const isRecent = ({ date }: { date: Day }) => date > addDays(TODAY, -31)
-            expect(summary.coverage.filter(isRecent).map(({ date }) => date)).toEqual(
+            expect(summary.days.filter(isRecent).map(({ date }) => date)).toEqual(
               coverage.filter(isRecent).map(({ date }) => date),
             )
-            skipped += coverage.length - summary.coverage.length
+            skipped += coverage.length - summary.days.length
           }
         },
       ),

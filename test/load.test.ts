@@ -4,10 +4,11 @@ import { addDays, type Day, dayFromNumber, dayNumber, daysIn } from '../src/core
 import { PackedRows, SegmentMemory } from '../src/rows/packed-rows.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import type { Row } from '../src/streams/stream.ts'
+import { type DayFacts, judgeDay } from '../src/sync/reconcile/judge-day.ts'
 import { replaceWindow, windowSnapshot } from '../src/warehouse/load/replace-window.ts'
 import { digestSql, RowHashes } from '../src/warehouse/load/row-digest.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
-import type { Effect } from '../src/warehouse/load/window-effect.ts'
+import type { DayLoss, Effect } from '../src/warehouse/load/window-effect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction, runBatch } from '../src/warehouse/transaction.ts'
 import { sized } from './support/long.ts'
@@ -15,7 +16,7 @@ import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 
 describe('replacing a window', () => {
-  /* Replacing a window, held against a model of a few lines: any table, any answer, held days and kept rows. */
+  /* Replacing a window, held against a model of a few lines: any table, any answer, any facts on its days. */
 
   const REPORT = { name: 'modelled', dimensions: ['date' as const, 'model_id' as const], filters: [] }
   const stream = brandReport(REPORT)
@@ -47,35 +48,24 @@ describe('replacing a window', () => {
     })
   }
 
-  interface Load {
-    mayDelete: boolean
-    acceptDeletes: boolean
-    heldBefore: Set<Day>
-    proven: Set<Day>
-  }
+  /** The facts on each day besides its rows. */
+  type Facts = Pick<DayFacts, 'comparison' | 'isOpen' | 'hasRejects' | 'acceptsDeletes' | 'exceedsTotals' | 'isForeign'>
+
+  const verdictOf = (facts: Facts, present: number, vanishing: number) =>
+    judgeDay({ ...facts, vanishes: vanishing * 2 > present, hasRows: present > 0 })
 
   /** What the window must look like afterwards. */
-  function model(before: Content, answer: Content, load: Load) {
+  function model(before: Content, answer: Content, facts: readonly Facts[]) {
     const on = (content: Content, day: Day) => [...content.keys()].filter((key) => dayOf(key) === day)
-    const vanishing = (day: Day) => on(before, day).filter((key) => !answer.has(key)).length
-    const trusted = DAYS.filter((day) => !load.proven.has(day))
-    const sum = (of: (day: Day) => number, days: readonly Day[]) => days.reduce((total, day) => total + of(day), 0)
-    const most = sum(vanishing, trusted) * 2 > sum((day) => on(before, day).length, DAYS)
-    const held = trusted.filter(
-      (day) =>
-        !load.acceptDeletes &&
-        vanishing(day) > 0 &&
-        (most ||
-          (load.mayDelete && on(answer, day).length === 0) ||
-          (load.heldBefore.has(day) && vanishing(day) * 2 > on(before, day).length)),
-    )
     const after: Content = new Map([...before].filter(([key]) => !DAYS.includes(dayOf(key))))
-    for (const day of DAYS) {
-      const isHeld = held.includes(day)
-      if (isHeld || !load.mayDelete) for (const key of on(before, day)) after.set(key, before.get(key)!)
-      if (!isHeld) for (const key of on(answer, day)) after.set(key, answer.get(key)!)
+    for (const [at, day] of DAYS.entries()) {
+      const present = on(before, day)
+      const vanishing = present.filter((key) => !answer.has(key))
+      const { action } = verdictOf(facts[at]!, present.length, vanishing.length)
+      if (action !== 'replace') for (const key of present) after.set(key, before.get(key)!)
+      if (action !== 'keep') for (const key of on(answer, day)) after.set(key, answer.get(key)!)
     }
-    return { held, after }
+    return after
   }
 
   async function readTable() {
@@ -87,7 +77,7 @@ describe('replacing a window', () => {
     return { content, places }
   }
 
-  async function replace(before: Content, answer: Content, load: Load): Promise<Effect> {
+  async function replace(before: Content, answer: Content, facts: readonly Facts[]): Promise<Effect> {
     const { warehouse } = database
     await database.rows('truncate visibility.modelled')
     await inTransaction(warehouse, ({ client }) =>
@@ -99,7 +89,9 @@ describe('replacing a window', () => {
       const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
       const rowsByDay = new Map<Day, number>()
       for (const key of answer.keys()) rowsByDay.set(dayOf(key), (rowsByDay.get(dayOf(key)) ?? 0) + 1)
-      return replaceWindow(tx, there, { ...window, ...load, rows, rowsByDay, fencingToken: 1 })
+      const actionOf = ({ date, present, vanishing }: DayLoss) =>
+        verdictOf(facts[DAYS.indexOf(date)]!, present, vanishing).action
+      return replaceWindow(tx, there, { ...window, actionOf, rows, rowsByDay, fencingToken: 1 })
     })
   }
 
@@ -116,6 +108,15 @@ describe('replacing a window', () => {
       )
       .map((rows): Content => new Map(rows.map(([day, brand, model_, n]) => [keyOf(day, brand, model_), n])))
 
+  const facts: fc.Arbitrary<Facts> = fc.record({
+    comparison: fc.constantFrom('adds up', 'adds up', 'none', 'differs', 'agreed', 'unknown'),
+    isOpen: fc.boolean(),
+    hasRejects: fc.boolean(),
+    acceptsDeletes: fc.boolean(),
+    exceedsTotals: fc.boolean(),
+    isForeign: fc.nat(9).map((n) => n === 0),
+  })
+
   test('any answer leaves the table as the model predicts, touches only rows that differ, and counts its changes', async () => {
     const outside = [...DAYS, addDays(RANGE.from, -1), addDays(RANGE.to, 1)]
     await fc.assert(
@@ -123,29 +124,24 @@ describe('replacing a window', () => {
         content(outside, 24),
         content(DAYS, 24),
         fc.double({ min: 0, max: 1, noNaN: true }),
-        fc.boolean(),
-        fc.boolean(),
-        fc.subarray(DAYS),
-        fc.subarray(DAYS),
+        fc.array(facts, { minLength: DAYS.length, maxLength: DAYS.length }),
         fc.subarray(DAYS, { maxLength: 1 }),
-        async (before, random, share, mayDelete, acceptDeletes, held, proven, emptied) => {
+        async (before, random, share, ofDays, emptied) => {
           // Most answers are much like what is there.
           const inside = [...before].filter(([key]) => DAYS.includes(dayOf(key)))
           const alike = [...inside.slice(0, Math.ceil(inside.length * share)), ...random]
           const answer: Content = new Map(alike.filter(([key]) => !emptied.includes(dayOf(key))))
-          const load = { mayDelete, acceptDeletes, heldBefore: new Set(held), proven: new Set(proven) }
-          const expected = model(before, answer, load)
-          const effect = await replace(before, answer, load)
+          const expected = model(before, answer, ofDays)
+          const effect = await replace(before, answer, ofDays)
           const { content: after } = await readTable()
-          expect(Object.fromEntries([...after].sort())).toEqual(Object.fromEntries([...expected.after].sort()))
-          expect([...(effect.held?.days ?? [])].sort()).toEqual(expected.held)
+          expect(Object.fromEntries([...after].sort())).toEqual(Object.fromEntries([...expected].sort()))
           for (const day of DAYS) {
-            const rows = [...expected.after.keys()].filter((key) => dayOf(key) === day).length
+            const rows = [...expected.keys()].filter((key) => dayOf(key) === day).length
             expect([day, effect.rowsByDay.get(day) ?? 0]).toEqual([day, rows])
           }
-          const added = [...expected.after.keys()].filter((key) => !before.has(key)).length
-          const gone = [...before.keys()].filter((key) => !expected.after.has(key)).length
-          const changed = [...before].filter(([key, n]) => (expected.after.get(key) ?? n) !== n).length
+          const added = [...expected.keys()].filter((key) => !before.has(key)).length
+          const gone = [...before.keys()].filter((key) => !expected.has(key)).length
+          const changed = [...before].filter(([key, n]) => (expected.get(key) ?? n) !== n).length
           expect([effect.inserted, effect.deleted, effect.updated]).toEqual([added, gone, changed])
         },
       ),

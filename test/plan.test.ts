@@ -2,22 +2,22 @@ import { describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, countDays, type Day, dayFromNumber, dayNumber, daysIn, isDay, type Range } from '../src/core/day.ts'
 import type { FailureCode } from '../src/core/failure-code.ts'
-import type { CoveredDay } from '../src/ledger/coverage.ts'
+import type { DaysByMonth, KnownDay } from '../src/ledger/days.ts'
 import { endOfFailure } from '../src/queue/end-of-failure.ts'
 import { Density } from '../src/sync/plan/density.ts'
-import { type CoverageSummary, dueDays } from '../src/sync/plan/due-days.ts'
+import { dueDays } from '../src/sync/plan/due-days.ts'
 import { planWindows, WindowFeed } from '../src/sync/plan/window-feed.ts'
 
 const day = fc.integer({ min: dayNumber('2019-12-01'), max: dayNumber('2028-03-31') }).map(dayFromNumber)
 const covered = (
   date: string,
   rows = 10,
-  state: CoveredDay['state'] = 'read',
+  state: KnownDay['state'] = 'settled',
   readAt = '2030-01-01T00:00:00Z',
-): CoveredDay => ({ date, rows, state, readAt: new Date(readAt), isReconciled: true })
+): KnownDay => ({ date, rows, state, readAt: new Date(readAt) })
 
-const known = (coverage: CoveredDay[], completeMonths: string[] = []): CoverageSummary => ({
-  coverage,
+const known = (days: KnownDay[], completeMonths: string[] = []): DaysByMonth => ({
+  days,
   completeMonths: new Set(completeMonths),
 })
 
@@ -56,7 +56,7 @@ test('every due day lies in exactly one window, and no window leaves the range',
   )
 })
 
-test('due are missing days, the lookback, and days that are held, quarantined or stale', () => {
+test('due are missing days, the lookback, and days that are in review, have rejects, changed or are open', () => {
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const coverage = daysIn({ from: '2026-01-01', to: '2026-01-20' })
     .filter((date) => date !== '2026-01-03')
@@ -64,7 +64,9 @@ test('due are missing days, the lookback, and days that are held, quarantined or
       covered(
         date,
         5,
-        ({ '2026-01-05': 'held', '2026-01-06': 'quarantined', '2026-01-07': 'stale' } as const)[date] ?? 'read',
+        (
+          { '2026-01-05': 'vanishing', '2026-01-06': 'rejects', '2026-01-07': 'changed', '2026-01-08': 'open' } as const
+        )[date] ?? 'settled',
       ),
     )
   expect(dueDays({ interest, today: '2026-02-01', lookbackDays: 2 })(known(coverage))).toEqual([
@@ -72,6 +74,7 @@ test('due are missing days, the lookback, and days that are held, quarantined or
     '2026-01-05',
     '2026-01-06',
     '2026-01-07',
+    '2026-01-08',
     '2026-01-19',
     '2026-01-20',
   ])
@@ -80,12 +83,13 @@ test('due are missing days, the lookback, and days that are held, quarantined or
     '2026-01-05',
     '2026-01-06',
     '2026-01-07',
+    '2026-01-08',
   ])
 })
 
 test('a day that was read before it was over, or while it was young, is read once more', () => {
   const interest = { from: '2026-01-01', to: '2026-01-20' }
-  const at = (readAt: string) => [covered('2026-01-01', 5, 'read', readAt)]
+  const at = (readAt: string) => [covered('2026-01-01', 5, 'settled', readAt)]
   const due = (readAt: string, lookbackDays: number) =>
     dueDays({ interest: { ...interest, to: '2026-01-01' }, today: '2026-03-01', lookbackDays })(known(at(readAt)))
       .length
@@ -108,19 +112,25 @@ test('windows grow until an answer is nearly full, and never beyond it where day
   expect(windows.length).toBe(Math.ceil(365 / Math.floor(9999 / (123 * 1.01))))
 })
 
-test('a day in an open window is read again only after that window is answered', () => {
-  const days = daysIn({ from: '2026-03-01', to: '2026-03-07' })
-  const feed = new WindowFeed(days, new Density([], '2026-04-01'), () => 10_000)
-  const window = feed.next()!
-  expect(feed.readAgain(['2026-03-05'])).toEqual([])
-  expect(feed.next()).toBeUndefined()
-  feed.density.learn(window, new Map())
-  feed.markLoaded(window)
-  const again = { from: '2026-03-05', to: '2026-03-05' }
-  expect(feed.next()).toEqual(again)
-  feed.markLoaded(again)
-  expect(feed.readAgain(['2026-03-05'])).toEqual(['2026-03-05'])
-  expect(feed.isExhausted).toBe(true)
+test('scattered due days share a window with the days between them, where these are no more than the due days', () => {
+  const days = daysIn({ from: '2026-03-01', to: '2026-03-31' })
+  const density = () =>
+    new Density(
+      days.map((date) => covered(date, 1)),
+      '2026-04-01',
+    )
+  const windows = (due: Day[], bridgesGaps: boolean, limit = 10_000) => {
+    const feed = new WindowFeed(due, density(), () => limit, 100, bridgesGaps)
+    const found: string[] = []
+    for (let window = feed.next(); window !== undefined; window = feed.next())
+      found.push(`${window.from}..${window.to}`)
+    return found
+  }
+  const due = ['2026-03-31', '2026-03-30', '2026-03-27', '2026-03-01']
+  expect(windows(due, true)).toEqual(['2026-03-27..2026-03-31', '2026-03-01..2026-03-01'])
+  expect(windows(due, false)).toEqual(['2026-03-30..2026-03-31', '2026-03-27..2026-03-27', '2026-03-01..2026-03-01'])
+  // A page of three rows has room for two days and the days between them, but no window ends with days that are not due.
+  expect(windows(due, true, 4)[0]).toBe('2026-03-30..2026-03-31')
 })
 
 /* The feed of windows against any service: every due day is read once to its end, whatever happens on the way. */
@@ -167,7 +177,7 @@ test('every due day ends up read or failed exactly once, however windows split, 
             feed.split(range)
           } else {
             feed.density.learn(range, new Map(days.map((day) => [day, rowsOf(day)])))
-            feed.markLoaded(range)
+            feed.markLoaded()
             end(range)
           }
         }
@@ -184,7 +194,7 @@ test('days that were not handed out are returned exactly once', () => {
   fc.assert(
     fc.property(fc.uniqueArray(fc.integer({ min: 0, max: 170 })), fc.integer({ min: 0, max: 5 }), (offsets, taken) => {
       const due = offsets.map((offset) => addDays(FIRST, offset))
-      const known = due.map((date) => ({ date, rows: 10, state: 'read' as const, readAt: new Date(0) }))
+      const known = due.map((date) => ({ date, rows: 10, state: 'settled' as const, readAt: new Date(0) }))
       const feed = new WindowFeed(due, new Density(known, TODAY), () => 100)
       const handedOut: Day[] = []
       for (let step = 0; step < taken; step++) {

@@ -1,11 +1,11 @@
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
-import { type ControlDays, daysWithOtherPrompts, notAdditive } from '../ledger/control-totals.ts'
-import { type CoveredDay, readCoverage } from '../ledger/coverage.ts'
+import { daysWithOtherPrompts, type ReadControlDay } from '../ledger/control-totals.ts'
+import { readDays } from '../ledger/days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
 import { type DayStream, datePosition, isControl, type Row } from '../streams/stream.ts'
-import { compareTable } from '../sync/reconcile/compare-window.ts'
+import { compareTable } from '../sync/reconcile/compare-table.ts'
 import {
   type ControlReader,
   type Controls,
@@ -15,7 +15,6 @@ import {
 } from '../sync/reconcile/read-control.ts'
 import type { SyncedProject } from '../sync/run/run.ts'
 import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
-import { runBatch } from '../warehouse/transaction.ts'
 
 export interface AuditedStream {
   project_id: string
@@ -39,21 +38,29 @@ export async function auditProject(
   const { streams, warehouse, clock } = reader
   const today = dayOf(clock())
   const daysOf = new Map<DayStream, Day[]>()
+  /** Days on which the service leaves rows out, as far as it was found. */
+  const omitting = new Map<DayStream, Set<Day>>()
   for (const stream of streams.byDay) {
-    const coverage = await readCoverage(warehouse, { projectId: project.id, stream: stream.name }, range)
+    const known = await readDays(warehouse, { projectId: project.id, stream: stream.name }, range)
     // A day that is not over changes while it is compared, and is read again anyway. Rejected rows are missing from the sums.
-    const isRead = ({ state, date }: CoveredDay) => state !== 'quarantined' && date < today
+    const compared = known.filter(({ state, date }) => state !== 'rejects' && date < today)
     daysOf.set(
       stream,
-      coverage.filter(isRead).map(({ date }) => date),
+      compared.map(({ date }) => date),
     )
+    const settled = known.filter(({ state, difference }) => state === 'settled' && (difference ?? null) !== null)
+    omitting.set(stream, new Set(settled.map(({ date }) => date)))
   }
   const all = [...daysOf.values()].flat().sort()
   const nothing = { columns: [], days_compared: 0, differing: [] }
   if (all.length === 0) return streams.byDay.map(({ name }) => ({ project_id: project.id, stream: name, ...nothing }))
   const controls = await readControls(reader, project, { from: all[0]!, to: all.at(-1)! }, context)
   const audited: AuditedStream[] = []
-  for (const [stream, days] of daysOf) audited.push(await auditStream(warehouse, { project, stream, days }, controls))
+  for (const [stream, days] of daysOf) {
+    const omits = omitting.get(stream)!
+    const comparable = days.filter((day) => !omits.has(day))
+    audited.push(await auditStream(warehouse, { project, stream, days: comparable }, controls))
+  }
   await comparePrompts(reader, project, { daysOf, audited })
   return audited
 }
@@ -64,32 +71,30 @@ async function auditStream(
   controls: Controls,
 ): Promise<AuditedStream> {
   const base = { project_id: project.id, stream: stream.name, columns: [], days_compared: 0, differing: [] }
-  const control = controlOfStream(controls, stream)
-  if (control === undefined) return { ...base, left_out: 'the service has no totals for it' }
+  if (stream.control === undefined) return { ...base, left_out: 'the service has no totals for it' }
   if (stream.control === 'brand limits') return { ...base, left_out: 'its rows do not add up to the totals' }
-  const [ignored] = await runBatch(
-    warehouse.pool,
-    notAdditive(warehouse, { projectId: project.id, stream: stream.name }),
-  )
-  if (ignored.has('counts') || (stream.control === 'answers' && ignored.has('answers')))
-    return { ...base, left_out: 'its rows were shown not to add up to the totals of this service' }
+  const control = controlOfStream(controls, stream)
   const compared = { ...base, days_compared: days.length }
+  const inReview = days.filter((day) => control.get(day)?.isInReview)
   if (isControl(stream)) {
     const stored = await tableControl(warehouse, project.id, stream)
-    const digestIn = (days: ControlDays, day: Day) => days.get(day)?.rowsDigest
-    const differing = days.filter((day) => (digestIn(stored, day) ?? EMPTY_DAY) !== digestIn(control, day))
+    const isOther = (day: Day) => (stored.get(day)?.rowsDigest ?? EMPTY_DAY) !== control.get(day)?.rowsDigest
+    const differing = days.filter((day) => inReview.includes(day) || isOther(day))
     return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing }
   }
-  const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
-  const counts = ignored.has('answers') ? TOTALLED.slice(0, 2) : [...TOTALLED]
-  const columns = stream.control === 'answers' ? ['number of chats'] : counts
-  return { ...compared, columns, differing: differing.map(({ day }) => day) }
+  const differences = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
+  const differing = [...new Set([...inReview, ...differences.map(({ day }) => day)])].sort()
+  return { ...compared, columns: stream.control === 'answers' ? ['number of chats'] : [...TOTALLED], differing }
 }
 
 const EMPTY_DAY = digestText([])
 
 /** The table of the report by date alone, to be compared in all its columns. */
-async function tableControl(warehouse: Warehouse, projectId: string, stream: DayStream): Promise<ControlDays> {
+async function tableControl(
+  warehouse: Warehouse,
+  projectId: string,
+  stream: DayStream,
+): Promise<ReadonlyMap<Day, ReadControlDay>> {
   const columns = stream.columns.map(({ name }) => quote(name)).join(', ')
   const query = `select ${columns} from ${tableName(warehouse, stream.table)} where project_id = $1 order by date`
   const { rows } = await warehouse.pool.query<Row>({ ...slowQuery(query, [projectId]), rowMode: 'array' })
@@ -116,7 +121,7 @@ async function comparePrompts(
   const ofChats = audited.find(({ stream }) => stream === chats?.name)
   const ofReport = audited.find(({ stream }) => stream === report?.name)
   if (chats === undefined || report === undefined || ofChats?.columns.length !== 1) return
-  if (ofReport?.columns.includes('visibility_total') !== true) return
+  if (ofReport === undefined || ofReport.columns.length === 0) return
   const read = new Set(daysOf.get(report))
   const wrong = new Set([...ofChats.differing, ...ofReport.differing])
   const days = daysOf.get(chats)!.filter((day) => read.has(day) && !wrong.has(day))

@@ -1,11 +1,8 @@
-import { daysOfInterest } from '../core/config/load.ts'
-import { type Day, dayOf, type Range } from '../core/day.ts'
+import type { Day, Range } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
-import { markStale } from '../ledger/coverage.ts'
+import { forgetDays } from '../ledger/days.ts'
 import { withRun } from '../ledger/with-run.ts'
-import { TOTALLED } from '../rows/day-totals.ts'
-import { lookbackStart, readableRange } from '../sync/plan/due-days.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import { newRunMemory, type Services, type SyncedProject } from '../sync/run/run.ts'
@@ -33,7 +30,7 @@ interface AuditRequest {
   execute?: Executor | undefined
 }
 
-/** Compares, marks what differs as stale, and with `repair` reads it again. A run of its own in the ledger. */
+/** Compares, makes what differs due, and with `repair` reads it again. A run of its own in the ledger. */
 export function runAudit(services: Services, request: AuditRequest, observer: Observer = {}): Promise<AuditResult> {
   return inSpan('run', { 'visibility_sync.command': 'audit' }, () => performAudit(services, request, observer))
 }
@@ -77,11 +74,8 @@ async function compareAndRepair(
     observer.onRequest?.(status)
   }
   const compareAll = async () => {
-    const today = dayOf(services.clock())
-    const read = readableRange(daysOfInterest(config, today), today)
-    const lookbackFrom = lookbackStart(read, config.lookback_days)
     const { limit } = newRunMemory(config.source.page_limit)
-    const reader = { ...services, runId, retry, limit, lookbackFrom }
+    const reader = { ...services, runId, retry, limit, acceptDeletes: false }
     const found: AuditedStream[] = []
     for (const project of projects)
       found.push(...(await retry(() => auditProject(reader, { project, range }, { signal, onAttempt }))))
@@ -89,15 +83,16 @@ async function compareAndRepair(
   }
   await retry(() => recheckSummaries(warehouse, config))
   const audited = await compareAll()
-  // Marked first: if the repair fails or is killed, the next sync reads them.
-  const marked = daysToRepair(audited)
-  for (const { project_id, stream, days } of marked)
-    await retry(() => markStale(warehouse, project_id, { streams: [stream], days }))
-  if (marked.length === 0 || !mayRepair)
+  const wrong = wrongDays(audited)
+  // First: if the repair fails or is killed, the next sync reads them. Days that the service changed are marked already.
+  for (const { project_id, stream } of audited) {
+    const days = wrong.get(project_id) ?? []
+    if (days.length > 0) await retry(() => forgetDays(warehouse, { projectId: project_id, stream }, days))
+  }
+  if (wrong.size === 0 || !mayRepair)
     return { requests, audited, remaining: countDiffering(audited), repair: undefined }
-  const streams = services.streams.named([...new Set(marked.map(({ stream }) => stream))])
-  const only = (projectId: string, name: string) =>
-    marked.find(({ project_id, stream }) => project_id === projectId && stream === name)?.days ?? []
+  const streams = services.streams.byDay
+  const only = (projectId: string) => wrong.get(projectId) ?? []
   const request = { command: 'audit --repair', projects, streams, only, signal }
   const repair = await runSync(services, request, observer, execute)
   signal.throwIfAborted()
@@ -109,14 +104,13 @@ function countDiffering(audited: readonly AuditedStream[]): number {
 }
 
 /**
- * The days of each stream to read again: its differing days, and days on which another stream differs if no sums of this stream
- * are compared. Added and deleted chats can cancel out in their number.
+ * The days of each project on which a stream differs. They are read again in all streams: columns that are not compared may be wrong,
+ * too, and added and deleted chats can cancel out in their number.
  */
-function daysToRepair(audited: AuditedStream[]): { project_id: string; stream: string; days: Day[] }[] {
-  return audited.flatMap(({ project_id, stream, columns, differing }) => {
-    const isBlind = !columns.includes(TOTALLED[0])
-    const others = isBlind ? audited.filter((other) => other.project_id === project_id) : []
-    const days = [...new Set([differing, ...others.map((other) => other.differing)].flat())].sort()
-    return days.length === 0 ? [] : [{ project_id, stream, days }]
-  })
+function wrongDays(audited: readonly AuditedStream[]): Map<string, Day[]> {
+  const wrong = new Map<string, Day[]>()
+  for (const { project_id, differing } of audited)
+    if (differing.length > 0)
+      wrong.set(project_id, [...new Set([...(wrong.get(project_id) ?? []), ...differing])].sort())
+  return wrong
 }

@@ -4,7 +4,8 @@ import type { AuditResult } from '../audit/run-audit.ts'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { readHeld, readUnreconciled } from '../ledger/status.ts'
+import { readDiffering } from '../ledger/days.ts'
+import { readHeld } from '../ledger/status.ts'
 import { type AlertOptions, Alerts } from '../observe/alerts.ts'
 import { publishLastRun } from '../observe/batch-metrics.ts'
 import { channelsOf } from '../observe/channels.ts'
@@ -204,7 +205,7 @@ async function alertAfterRun(
     const { warehouse } = open
     await alerts.update({
       held: findingOfHeld((await readHeld(warehouse, MOST_HELD)).ranges),
-      unreconciled: findingOfUnreconciled(await readUnreconciled(warehouse)),
+      unreconciled: findingOfUnreconciled(await readDiffering(warehouse, 'differs')),
     })
   } finally {
     pool?.close()

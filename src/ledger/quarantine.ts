@@ -7,11 +7,14 @@ import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
+import { isUnsound } from './days.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface IdentifiedRejects {
   byFingerprint: ReadonlyMap<string, IdentifiedReject>
   undismissed: number
+  /** True if one that is not dismissed is of this day, or may be. */
+  isOn(day: Day): boolean
 }
 
 interface IdentifiedReject {
@@ -29,7 +32,7 @@ export async function identifyRejects(
   rejects: readonly Reject[],
 ): Promise<IdentifiedRejects> {
   const byFingerprint = new Map<string, IdentifiedReject>()
-  if (rejects.length === 0) return { byFingerprint, undismissed: 0 }
+  if (rejects.length === 0) return { byFingerprint, undismissed: 0, isOn: () => false }
   for (const { raw, reason, date } of rejects) {
     const text = redactor.json(raw)
     const fingerprint = createHash('md5').update(text).digest('hex')
@@ -45,7 +48,12 @@ export async function identifyRejects(
     .execute()
   const ignored = new Set(dismissed.map(({ fingerprint }) => fingerprint))
   const open = [...byFingerprint].filter(([fingerprint]) => !ignored.has(fingerprint))
-  return { byFingerprint, undismissed: open.reduce((sum, [, { occurrences }]) => sum + occurrences, 0) }
+  const days = new Set(open.map(([, { date }]) => date))
+  return {
+    byFingerprint,
+    undismissed: open.reduce((sum, [, { occurrences }]) => sum + occurrences, 0),
+    isOn: (day) => days.has(day) || days.has(undefined),
+  }
 }
 
 interface RejectsOrigin {
@@ -118,7 +126,7 @@ export async function resolveWindowRejects(
     `update ${quote(opsSchema, 'quarantine')} q set resolved_at = now(), resolution = '${GONE}'
      where q.project_id = $1 and q.stream = $2 and q.resolved_at is null and q.from_date <= $4 and q.to_date >= $3
        and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = q.project_id
-         and c.stream = q.stream and c.date between q.from_date and q.to_date and c.state in ('quarantined', 'held', 'unreconciled'))`,
+         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsound('c')})`,
     [projectId, stream, range.from, range.to],
   )
 }
@@ -219,19 +227,4 @@ export async function resolveEntries(
     .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
     .where('resolved_at', 'is', null)
     .execute()
-}
-
-/** Marks days whose rejects are all resolved to be read again: rows that were kept because of the rejects may be gone. */
-export async function markDaysDue(
-  { client, opsSchema }: Transaction,
-  { projectId, stream }: ProjectStream,
-): Promise<void> {
-  await client.query(
-    `update ${quote(opsSchema, 'coverage')} c set state = 'stale'
-     where c.project_id = $1 and c.stream = $2 and c.state = 'quarantined'
-       and not exists (select from ${quote(opsSchema, 'quarantine')} q where q.resolved_at is null
-         and q.project_id = c.project_id and q.stream = c.stream
-         and (q.from_date is null or c.date between q.from_date and q.to_date))`,
-    [projectId, stream],
-  )
 }

@@ -90,15 +90,15 @@ export async function changesOfRun(
   return { days: rows.map(({ total: _total, ...day }) => day), total: rows[0]?.total ?? 0 }
 }
 
-/** Keeps what a re-read changed in days that were read before, and returns those days. */
+/** Stores what a re-read changed in days that were read before. */
 export async function saveRestatements(
   tx: Transaction,
   projectStream: ProjectStream,
   byDay: ReadonlyMap<Day, Change>,
-  { readBefore, runId }: { readBefore: ReadonlyMap<Day, unknown>; runId: number },
-): Promise<Day[]> {
+  { readBefore, runId }: { readBefore: ReadonlySet<Day>; runId: number },
+): Promise<void> {
   const changes = [...byDay].filter(([day]) => readBefore.has(day))
-  if (changes.length === 0) return []
+  if (changes.length === 0) return
   const days = changes.map(([day]) => day)
   const cause = await changeOfBrand(tx, projectStream.projectId)
   const counts = (['inserted', 'updated', 'deleted'] as const).map((name) => changes.map(([, change]) => change[name]))
@@ -108,7 +108,6 @@ export async function saveRestatements(
      select $1, $2, $3::bigint, $4::text, day.* from unnest($5::date[], $6::int[], $7::int[], $8::int[]) day`,
     [projectStream.projectId, projectStream.stream, runId, cause, days, ...counts],
   )
-  return days
 }
 
 /** The last change of a brand's name, aliases or pattern within a week. After one, the service computes the brand's past again. */

@@ -1,9 +1,8 @@
 import { type Config, daysOfInterest } from '../core/config/load.ts'
-import { countDays, type Day } from '../core/day.ts'
+import type { Day } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import { listNotAdditive, type NotAdditive } from './control-totals.ts'
-import { hasLedger } from './coverage.ts'
+import { type DifferingRange, hasLedger, type ReviewedRange, readDiffering, readReviewed } from './days.ts'
 import { runReason } from './run-reason.ts'
 import { lastRuns, type RunRow } from './runs.ts'
 
@@ -23,12 +22,7 @@ export interface StreamStatus extends Record<Counts, number> {
   days_missing: number | null
 }
 
-export interface HeldStatus {
-  project_id: string
-  stream: string
-  from: Day
-  to: Day
-  since: Date
+export interface HeldStatus extends ReviewedRange {
   /** The command that lets it through. */
   accept: string
 }
@@ -46,23 +40,12 @@ export interface QuarantineStatus {
   example: string
 }
 
-/** Days that do not add up to the totals of the service. */
-export interface UnreconciledStatus {
-  project_id: string
-  stream: string
-  days: number
-  first_day: Day
-  last_day: Day
-  /** How the last of them differs. */
-  difference: string
-}
-
 export interface Status {
   streams: StreamStatus[]
   held: HeldStatus[]
-  unreconciled: UnreconciledStatus[]
-  /** Streams that were shown not to add up to the totals of the service, and the days that show it. */
-  not_additive: NotAdditive[]
+  unreconciled: DifferingRange[]
+  /** Days that are loaded although they do not add up, because the service leaves rows out. */
+  not_additive: DifferingRange[]
   quarantine: QuarantineStatus[]
   drift: { project_id: string; stream: string; kind: string; name: string; example: string; first_seen_at: Date }[]
   lookback: { configured_days: number; needed_days: number | null; too_short: boolean }
@@ -91,8 +74,8 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   const [streams, held, unreconciled, not_additive, quarantine, drift, lookback, runs] = await Promise.all([
     streamStatus(warehouse, options),
     readHeld(warehouse, options.most),
-    readUnreconciled(warehouse),
-    listNotAdditive(warehouse),
+    readDiffering(warehouse, 'differs'),
+    readDiffering(warehouse, 'settled'),
     openQuarantine(warehouse),
     readDrift(warehouse),
     kept?.lookback() ?? readLookback(warehouse, options),
@@ -155,34 +138,13 @@ async function streamStatus(
 
 /** The held days as ranges, and how many ranges there are in all. */
 export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ ranges: HeldStatus[]; total: number }> {
-  const { rows } = await warehouse.pool.query<Omit<HeldStatus, 'accept'> & { total: number }>(
-    `select project_id, stream, min(date) as "from", max(date) as "to", min(since) as since, count(*) over () as total
-     from (
-       select project_id, stream, date, coalesce(held_since, read_at) as since,
-         date - row_number() over (partition by project_id, stream order by date)::int as stretch
-       from ${quote(warehouse.opsSchema, 'coverage')} where state = 'held'
-     ) days
-     group by project_id, stream, stretch order by project_id, stream, min(date) limit $1`,
-    [most ?? null],
-  )
-  const ranges = rows.map(({ project_id, stream, from, to, since }) => {
-    const range = `--from ${from} --to ${to} --stream ${stream} --project ${project_id}`
-    return { project_id, stream, from, to, since, accept: `visibility-sync backfill ${range} --accept-deletes` }
+  const { ranges, total } = await readReviewed(warehouse, most)
+  const held = ranges.map((range) => {
+    const { project_id, stream, from, to } = range
+    const days = `--from ${from} --to ${to} --stream ${stream} --project ${project_id}`
+    return { ...range, accept: `visibility-sync backfill ${days} --accept-deletes` }
   })
-  return { ranges, total: rows[0]?.total ?? 0 }
-}
-
-/** Whether every day of a range is held, as it must be before its deletions are let through. */
-export async function isHeld(
-  { ops }: Warehouse,
-  { project_id, stream, from, to }: Pick<HeldStatus, 'project_id' | 'stream' | 'from' | 'to'>,
-): Promise<boolean> {
-  const ofStream = ops.selectFrom('coverage').where((eb) => eb.and({ project_id, stream, state: 'held' }))
-  const held = await ofStream
-    .select('date')
-    .where((eb) => eb.between('date', from, to))
-    .execute()
-  return held.length > 0 && held.length === countDays({ from, to })
+  return { ranges: held, total }
 }
 
 async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
@@ -191,15 +153,6 @@ async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; 
   const notes = await drift.select(columns).orderBy('first_seen_at', 'desc').limit(MOST_DRIFT).execute()
   const { total } = await drift.select(({ fn }) => fn.countAll<number>().as('total')).executeTakeFirstOrThrow()
   return { notes, total }
-}
-
-export async function readUnreconciled({ pool, opsSchema }: Warehouse): Promise<UnreconciledStatus[]> {
-  const { rows } = await pool.query<UnreconciledStatus>(
-    `select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
-       (array_agg(difference order by date desc))[1] as difference
-     from ${quote(opsSchema, 'coverage')} where state = 'unreconciled' group by 1, 2 order by 1, 2`,
-  )
-  return rows
 }
 
 async function openQuarantine({ pool, opsSchema }: Warehouse): Promise<Status['quarantine']> {

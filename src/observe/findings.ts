@@ -1,5 +1,6 @@
 import { clip, count } from '../core/text.ts'
-import type { HeldStatus, Status, UnreconciledStatus } from '../ledger/status.ts'
+import type { DifferingRange } from '../ledger/days.ts'
+import type { HeldStatus, Status } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
 
@@ -112,7 +113,7 @@ export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]):
   })
 }
 
-export function findingOfUnreconciled(unreconciled: readonly UnreconciledStatus[]): Finding | End {
+export function findingOfUnreconciled(unreconciled: readonly DifferingRange[]): Finding | End {
   const [first] = unreconciled
   return findingOf(unreconciled, () => null, {
     what: 'does not add up to the totals of the service',

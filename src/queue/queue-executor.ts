@@ -4,15 +4,7 @@ import { monotonic, sleep, waitAtMost } from '../core/waiting.ts'
 import { closeAbandonedRuns } from '../ledger/run-lock.ts'
 import { applyResult, type Executor, performHere } from '../sync/run/execute.ts'
 import type { Run } from '../sync/run/run.ts'
-import {
-  countRequest,
-  failRemaining,
-  putBack,
-  type SharedByTasks,
-  type Task,
-  TaskRotation,
-  type WorkItem,
-} from '../sync/run/task.ts'
+import { countRequest, failRemaining, putBack, type Task, TaskRotation, type WorkItem } from '../sync/run/task.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { openQueue, pruneQueues, type Queue } from './boss.ts'
 import { type NewDeadWindow, pruneDeadWindows, saveDeadWindows } from './dead-windows.ts'
@@ -29,13 +21,13 @@ export function openQueueExecutor(
 ): { execute: Executor; close(): Promise<void> } {
   let opening: Promise<Queue> | undefined
   return {
-    async execute(run, shared) {
+    async execute(run, tasks) {
       opening ??= openQueue(warehouse, queueName, log, run.signal)
       const queue = await opening.catch((error: unknown) => {
         opening = undefined
         throw error
       })
-      await new QueueExecutor(run, shared, queue).execute()
+      await new QueueExecutor(run, tasks, queue).execute()
     },
     close: async () => (await opening?.catch(() => undefined))?.close(),
   }
@@ -87,10 +79,9 @@ class QueueExecutor {
 
   constructor(
     private readonly run: Run,
-    private readonly shared: SharedByTasks,
+    private readonly tasks: readonly Task[],
     private readonly queue: Queue,
   ) {
-    const { tasks } = shared
     this.rotation = new TaskRotation(byStream(tasks))
     this.queued = new QueuedItems(run, queue)
     this.budgets = new BudgetWatch(run, new Set(tasks.map(({ project }) => project.id)).size > 1)
@@ -116,13 +107,10 @@ class QueueExecutor {
   private async executeAll(): Promise<void> {
     const { signal } = this.run
     for (let napMs = SHORTEST_NAP_MS; !signal.aborted; ) {
-      // Tasks that are held back now may begin in the next round.
-      const isHeldBack = this.shared.gate.pending !== undefined
       const finished = await this.collectResults()
       await this.maintain()
       const begun = (await this.feed()) + (await this.help())
-      const isWaiting = isHeldBack || this.shared.gate.pending !== undefined || this.rotation.isWaiting
-      if (this.queued.size === 0 && this.here.size === 0 && !isWaiting) return
+      if (this.queued.size === 0 && this.here.size === 0 && !this.rotation.isWaiting) return
       napMs = finished + begun > 0 ? SHORTEST_NAP_MS : Math.min(LONGEST_NAP_MS, napMs * 1.3)
       await Promise.race([sleep(napMs, signal).catch(() => {}), ...this.here])
     }
@@ -204,7 +192,7 @@ class QueueExecutor {
 
   /** Other windows of a project that cannot be read are not tried. */
   private async withdrawFailedProjects(): Promise<void> {
-    for (const [project, { reason }] of this.shared.failures.projects) {
+    for (const [project, { reason }] of this.tasks[0]!.shared.failures.projects) {
       if (this.withdrawn.has(project)) continue
       this.withdrawn.add(project)
       for (const item of await this.queued.withdraw({ project }))

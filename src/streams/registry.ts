@@ -9,7 +9,7 @@ import { definedStream } from './defined-stream.ts'
 import { domainClassifications, extraList, projectProfile } from './extra-lists.ts'
 import { promptSuggestions, prompts } from './prompts.ts'
 import { customDefinition, sourceReport } from './source-report.ts'
-import { type DayStream, isControl, type Stream, type Value } from './stream.ts'
+import { type DayStream, isCompared, isControl, type Stream, type Value } from './stream.ts'
 
 const BASE: Record<BaseStream, Stream> = {
   project_profile: projectProfile,
@@ -59,7 +59,13 @@ export class StreamSet {
       ...config.custom_streams.map((custom) => definedStream(customDefinition(custom))),
       ...(config.chat_contents === undefined ? [] : [{ ...definedStream(CHAT_CONTENTS), perChat: true }]),
     ]
-    this.all = [...streams.filter(({ by }) => by === 'list'), ...streams.filter(({ by }) => by === 'day')]
+    const { ignore } = config.reconcile
+    refuseUnknown('reconcile.ignore', ignore, streams)
+    const dated = streams.flatMap((stream) => {
+      if (stream.by !== 'day') return []
+      return [ignore.includes(stream.name) && isCompared(stream) ? { ...stream, control: undefined } : stream]
+    })
+    this.all = [...streams.filter(({ by }) => by === 'list'), ...dated]
   }
 
   get byDay(): DayStream[] {
@@ -84,14 +90,18 @@ export class StreamSet {
 
   /** The named streams, or all. A name that is not configured is refused. */
   named(names: readonly string[] = []): Stream[] {
-    for (const name of names) {
-      if (this.get(name) !== undefined) continue
-      const known = this.all.map((stream) => stream.name)
-      throw new UsageError(
-        `--stream: got ${shownText(name)}; configured are: ${known.join(', ')}${didYouMean(name, known)}`,
-      )
-    }
+    refuseUnknown('--stream', names, this.all)
     return this.all.filter(({ name }) => names.length === 0 || names.includes(name))
+  }
+}
+
+function refuseUnknown(where: string, names: readonly string[], streams: readonly Stream[]): void {
+  const known = streams.map((stream) => stream.name)
+  for (const name of names) {
+    if (known.includes(name)) continue
+    throw new UsageError(
+      `${where}: got ${shownText(name)}; configured are: ${known.join(', ')}${didYouMean(name, known)}`,
+    )
   }
 }
 

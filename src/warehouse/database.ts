@@ -37,8 +37,6 @@ export interface OpsTables {
     read_order: number
     held_since: Date | null
     reconciled_at: Date | null
-    counts_digest: number | null
-    answers_digest: number | null
     /** How it differs from the totals of the service, if it does. */
     difference: string | null
   }

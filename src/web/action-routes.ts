@@ -1,12 +1,12 @@
 import type { FastifyInstance } from 'fastify'
 import * as z from 'zod'
-import { isDay } from '../core/day.ts'
+import { dayOf, isDay } from '../core/day.ts'
 import { LockedError, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { clip, count } from '../core/text.ts'
+import { isInReview } from '../ledger/days.ts'
 import { listQuarantine, rowsIn } from '../ledger/quarantine.ts'
 import { findRun } from '../ledger/runs.ts'
-import { isHeld } from '../ledger/status.ts'
-import { dismissQuarantine, retryQuarantine } from '../sync/quarantine.ts'
+import { dismissQuarantine, reopenForRetry } from '../sync/quarantine.ts'
 import { href } from './pages/layout.ts'
 import { FIRST_DAY, projectOf, readQuery } from './query.ts'
 import type { BackfillRequest, ServerOptions } from './server-options.ts'
@@ -68,18 +68,22 @@ export function actionRoutes(app: FastifyInstance, options: ActionOptions): void
     const project = projectOf(view.projects, form.project ?? '')
     const accepted = backfillIn({ from, to, streams: [stream], projects: [project] })
     // Deletions are let through only for what somebody looked at: the days must still be held.
-    if (!(await view.read((warehouse) => isHeld(warehouse, { project_id: project, stream, from, to }))))
+    if (!(await view.read((warehouse) => isInReview(warehouse, { projectId: project, stream }, { from, to }))))
       throw new UsageError(`${stream}, ${from} to ${to}, is not held any more; nothing was done`)
     return startBackfill(options, { ...accepted, acceptDeletes: true })
   })
 
   action('retry', ['id', 'project', 'state'], async (form) => {
-    const { services } = view
+    const { warehouse, clock } = view.services
     const state = form.state === 'dismissed' ? { state: 'dismissed' as const } : {}
-    const filter = { ...(await reasonOf(view, form)), ...state }
-    const { tried, loaded, still_bad } = await retryQuarantine(services, services.streams.named(), filter)
-    const text = `${count(tried, 'entry', 'entries')} tried again, ${loaded} loaded, ${still_bad.length} still bad${still_bad.length === 0 ? '' : `: ${clip(still_bad[0]!.reason, 160)}`}.`
-    return { notice: { kind: still_bad.length === 0 ? 'good' : 'bad', text } }
+    const entries = await reopenForRetry(warehouse, { ...(await reasonOf(view, form)), ...state })
+    if (entries.length === 0) throw new UsageError('no such row is in quarantine any more')
+    const days = entries.flatMap(({ from_date, to_date }) => [from_date, to_date]).filter((date) => date !== null)
+    // Lists have no days.
+    const sorted = days.length === 0 ? [dayOf(clock())] : days.sort()
+    const projects = [...new Set(entries.map(({ project_id }) => project_id))]
+    const streams = [...new Set(entries.map(({ stream }) => stream))]
+    return startBackfill(options, backfillIn({ from: sorted[0]!, to: sorted.at(-1)!, streams, projects }))
   })
 
   action('dismiss', ['id', 'project', 'state', 'because'], async (form) => {

@@ -13,8 +13,7 @@ import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
-import { listNotAdditive } from '../../ledger/control-totals.ts'
-import { hasLedger } from '../../ledger/coverage.ts'
+import { hasLedger, readDiffering } from '../../ledger/days.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import type { Client } from '../../source/client.ts'
@@ -115,9 +114,9 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     const isWhole = verdicts.at(-1)!.ok && notes.length === 0
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       notes.push(...(await labelNotes(warehouse, ids, config.labels)))
-      for (const { projectId, stream, evidence } of await listNotAdditive(warehouse))
+      for (const { project_id, stream, last_day, difference } of await readDiffering(warehouse, 'settled'))
         notes.push(
-          `${stream} of ${projectId} does not add up to the totals of the service, so its pages are proven instead (${evidence[0]})`,
+          `${stream} of ${project_id} does not add up to the totals of the service, so its pages are proven instead (${last_day}: ${difference})`,
         )
       for (const kind of ['topic', 'tag'] as const)
         notes.push(...(await unnamedNotes(warehouse, kind, ids, config.extras === 'auto')))

@@ -3,11 +3,10 @@ import { chooseProjects, hasDatabase, openWarehouse, sourceName } from '../../ap
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, type Range, showRange } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
-import { hasLedger } from '../../ledger/coverage.ts'
+import { hasLedger } from '../../ledger/days.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import type { DayStream, Stream } from '../../streams/stream.ts'
 import { Density, firstDaysOf } from '../../sync/plan/density.ts'
-import { NO_COVERAGE } from '../../sync/plan/due-days.ts'
 import { makePlanner } from '../../sync/plan/planner.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
 import { CONTENTS, dueChats, usedRequests } from '../../sync/run/read-chat-contents.ts'
@@ -88,12 +87,12 @@ async function dayPlanner(
   // Streams without coverage have the same windows, and there may be thousands of them.
   const unread = new Map<number, Planned>()
   return async (projectId, stream) => {
-    const { coverage, due } = await planner(projectId, stream.name)
+    const { known: days, due } = await planner(projectId, stream.name)
     const firstDays = firstDaysOf(stream)
-    const isUnread = coverage === NO_COVERAGE.coverage
+    const isUnread = days.length === 0
     const known = isUnread ? unread.get(firstDays) : undefined
     if (known !== undefined) return known
-    const density = new Density(coverage, today, firstDays)
+    const density = new Density(days, today, firstDays)
     const windows = planWindows(due, density, config.source).map(showRange)
     const guessed = !density.isKnown && due.length > 0
     const planned = { due_days: due.length, requests: windows.length, guessed, windows }

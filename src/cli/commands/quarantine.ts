@@ -3,7 +3,7 @@ import { shownText } from '../../core/config/describe-issue.ts'
 import { showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'
-import { hasLedger } from '../../ledger/coverage.ts'
+import { hasLedger } from '../../ledger/days.ts'
 import {
   groupQuarantine,
   listQuarantine,
@@ -13,9 +13,18 @@ import {
   rowsIn,
 } from '../../ledger/quarantine.ts'
 import { safeJson } from '../../rows/raw-text.ts'
-import { dismissQuarantine, retryQuarantine } from '../../sync/quarantine.ts'
+import {
+  dismissQuarantine,
+  listStillOpen,
+  type RetryResult,
+  readingOf,
+  reopenForRetry,
+  retryResult,
+} from '../../sync/quarantine.ts'
+import { runSync } from '../../sync/run/run-sync.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
+import { runAndReport } from '../run-and-report.ts'
 import type { Part, Selection, Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
@@ -27,16 +36,18 @@ interface QuarantineOptions extends Selection {
   because?: string
 }
 
-async function withLedger(
+/** Works with a warehouse that has a ledger; without one, there is nothing to do. */
+async function withLedger<T>(
   session: Session,
   { stream = [] }: Pick<QuarantineOptions, 'stream'>,
-  work: (warehouse: Warehouse) => Promise<number>,
-): Promise<number> {
+  work: (warehouse: Warehouse) => Promise<T>,
+  otherwise: T,
+): Promise<T> {
   const { config } = session
   return withExisting(session, async (warehouse, shown) => {
     if (!(await hasLedger(warehouse))) {
       session.print({ groups: [], entries: [] }, `No rows in quarantine: nothing was synced into ${shown} yet.`)
-      return 0
+      return otherwise
     }
     await migrate(warehouse, config)
     // A stream that is no longer configured may have rows in quarantine.
@@ -55,16 +66,21 @@ const NEXT = 'Next: visibility-sync quarantine show ID           one row as it c
 
 /** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
-  return withLedger(session, options, async (warehouse) => {
-    const filter: QuarantineFilter = { ...filterOf(options), ...(options.all ? { state: 'all' } : {}) }
-    const groups = await groupQuarantine(warehouse, filter)
-    const limit = session.json ? {} : { limit: LISTED + 1 }
-    const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
-    const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
-    const text = () => (options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width))
-    session.print({ groups, entries }, groups.length === 0 ? `No ${kind}rows in quarantine.` : text())
-    return 0
-  })
+  return withLedger(
+    session,
+    options,
+    async (warehouse) => {
+      const filter: QuarantineFilter = { ...filterOf(options), ...(options.all ? { state: 'all' } : {}) }
+      const groups = await groupQuarantine(warehouse, filter)
+      const limit = session.json ? {} : { limit: LISTED + 1 }
+      const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
+      const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
+      const text = () => (options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width))
+      session.print({ groups, entries }, groups.length === 0 ? `No ${kind}rows in quarantine.` : text())
+      return 0
+    },
+    0,
+  )
 }
 
 function renderGroups(groups: QuarantineGroup[], width: number): Part[] {
@@ -108,19 +124,24 @@ export function quarantineDismiss(session: Session, options: QuarantineOptions, 
   if (because === '') throw new UsageError('quarantine dismiss: say why with --because "…"; it is kept with the rows')
   if (numbers.length === 0 && options.stream === undefined && options.reason === undefined)
     throw new UsageError('quarantine dismiss: name what to dismiss: ids, --reason "…" or --stream NAME')
-  return withLedger(session, options, async (warehouse) => {
-    const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
-    const text = [
-      `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
-      'Next: visibility-sync sync   reads their days again without them',
-      'Undo: visibility-sync quarantine retry --dismissed',
-    ]
-    session.print(
-      { dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because },
-      dismissed.length === 0 ? 'Nothing to dismiss: no open row in quarantine matches.' : text,
-    )
-    return 0
-  })
+  return withLedger(
+    session,
+    options,
+    async (warehouse) => {
+      const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
+      const text = [
+        `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
+        'Next: visibility-sync sync   reads their days again without them',
+        'Undo: visibility-sync quarantine retry --dismissed',
+      ]
+      session.print(
+        { dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because },
+        dismissed.length === 0 ? 'Nothing to dismiss: no open row in quarantine matches.' : text,
+      )
+      return 0
+    },
+    0,
+  )
 }
 
 function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_date'>): string {
@@ -130,45 +151,67 @@ function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_
 /** `quarantine show`: one row as it came, and why it failed. */
 export function quarantineShow(session: Session, _options: object, id: string): Promise<number> {
   const number = parseId(id)
-  return withLedger(session, {}, async (warehouse) => {
-    const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
-    if (entry === undefined)
-      throw new UsageError(
-        `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
-      )
-    const { first_seen_at, last_seen_at, resolved_at, dismissed_because } = entry
-    session.print(entry, [
-      `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${daysOf(entry)}`,
-      `Reason:     ${entry.reason}`,
-      `Seen:       ${count(entry.times_seen, 'time')}, first ${first_seen_at.toISOString()}, last ${last_seen_at.toISOString()} (run ${entry.run_id})`,
-      dismissed_because !== null && `Dismissed:  ${dismissed_because}`,
-      `State:      ${resolved_at === null ? 'open' : `${entry.resolution}, ${resolved_at.toISOString()}`}`,
-      '',
-      JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2),
-    ])
-    return 0
-  })
+  return withLedger(
+    session,
+    {},
+    async (warehouse) => {
+      const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
+      if (entry === undefined)
+        throw new UsageError(
+          `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
+        )
+      const { first_seen_at, last_seen_at, resolved_at, dismissed_because } = entry
+      session.print(entry, [
+        `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${daysOf(entry)}`,
+        `Reason:     ${entry.reason}`,
+        `Seen:       ${count(entry.times_seen, 'time')}, first ${first_seen_at.toISOString()}, last ${last_seen_at.toISOString()} (run ${entry.run_id})`,
+        dismissed_because !== null && `Dismissed:  ${dismissed_because}`,
+        `State:      ${resolved_at === null ? 'open' : `${entry.resolution}, ${resolved_at.toISOString()}`}`,
+        '',
+        JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2),
+      ])
+      return 0
+    },
+    0,
+  )
 }
 
 const MOST_REASONS = 20
 
-/** `quarantine retry`: validates again and loads what passes now. */
-export function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
+/** `quarantine retry`: reads the days of the rows again, and loads what passes now. */
+export async function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const filter = { ...filterOf(options), ids: ids.map(parseId) }
-  return withLedger(session, options, async (warehouse) => {
-    const services = { warehouse, config: session.config }
-    const result = await retryQuarantine(services, session.streams.named(), filter)
-    const { tried, loaded, still_bad } = result
-    const left = still_bad.length - MOST_REASONS
-    session.print(result, [
-      tried === 0
-        ? 'No open rows in quarantine.'
-        : `${count(tried, 'entry', 'entries')} tried again, ${loaded} loaded, ${still_bad.length} still bad.`,
-      ...still_bad.slice(0, MOST_REASONS).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`),
-      left > 0 && `  and ${left} more`,
-    ])
-    return still_bad.length === 0 ? 0 : 1
+  const { signal } = session
+  const entries = await withLedger(session, options, (warehouse) => reopenForRetry(warehouse, filter), undefined)
+  if (entries === undefined) return 0
+  const reading = readingOf(entries, session.streams.named())
+  if (reading.streams.length === 0) {
+    printRetry(session, retryResult(entries, entries, []))
+    return entries.length === 0 ? 0 : 1
+  }
+  const command = 'quarantine retry'
+  const covered = { streams: reading.streams, projects: options.project, coversEverything: false }
+  return runAndReport(session, { command, ...covered }, async (open, reporter) => {
+    const projects = open.projects.filter(({ id }) => entries.some(({ project_id }) => project_id === id))
+    const request = { command, projects, ...reading, signal }
+    const report = await runSync(open, request, reporter.observer, open.execute)
+    const result = retryResult(entries, await listStillOpen(open.warehouse, entries), reading.streams)
+    printRetry(session, result)
+    await reporter.ended(report)
+    return result.still_bad.length === 0 && report.outcome === 'complete' ? 0 : 1
   })
+}
+
+function printRetry(session: Session, result: RetryResult): void {
+  const { tried, loaded, still_bad } = result
+  const left = still_bad.length - MOST_REASONS
+  session.print(result, [
+    tried === 0
+      ? 'No open rows in quarantine.'
+      : `${count(tried, 'entry', 'entries')} read again, ${loaded} loaded or gone, ${still_bad.length} still bad.`,
+    ...still_bad.slice(0, MOST_REASONS).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`),
+    left > 0 && `  and ${left} more`,
+  ])
 }
 
 function parseId(text: string): number {

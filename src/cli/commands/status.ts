@@ -1,8 +1,7 @@
 import { configuredProjects, queueName, withExisting } from '../../app/open-services.ts'
 import { dayOf, showRange } from '../../core/day.ts'
 import { clip, count, duration } from '../../core/text.ts'
-import { OMITS_ROWS } from '../../ledger/control-totals.ts'
-import { hasLedger } from '../../ledger/coverage.ts'
+import { type DifferingRange, hasLedger, OMITS_ROWS } from '../../ledger/days.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/retention.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
 import { type QuarantineStatus, readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
@@ -76,6 +75,10 @@ function render(found: Printed, shown: Shown): Part[] {
     return `worker ${worker.pid} on ${worker.host}: ${work}, since ${ago(worker.started_at, now)}${trouble}`
   }
   const current = workers.filter(({ is_current }) => is_current)
+  const differing = (entry: DifferingRange) => {
+    const { days, first_day, last_day, difference } = entry
+    return `${of(entry)}: ${count(days, 'day')} in ${first_day}..${last_day}; on ${last_day} ${difference}`
+  }
   const sections: [title: string, items: (string | [text: string, command: string])[]][] = [
     [
       'Held (an answer would have deleted most or all of the rows)',
@@ -86,19 +89,11 @@ function render(found: Printed, shown: Shown): Part[] {
     ],
     [
       'Not reconciled (the days do not add up to the totals of the service; each run reads them again)',
-      found.unreconciled.map((entry) => {
-        const { days, first_day, last_day, difference } = entry
-        return `${of(entry)}: ${count(days, 'day')} in ${first_day}..${last_day}; on ${last_day} ${difference}`
-      }),
+      found.unreconciled.map(differing),
     ],
     [
-      'Not compared (shown not to add up to the totals of the service; their pages are proven instead)',
-      found.not_additive.map(({ projectId, stream, measure, evidence }) => {
-        const isReport = measure === 'answers' && stream !== 'chats'
-        const what = measure === 'counts' ? 'its counts' : 'its numbers of answers'
-        const effect = isReport ? `; ${OMITS_ROWS}` : ''
-        return `${of({ stream, project_id: projectId })}: ${what}; ${evidence.join('; ')}${effect}`
-      }),
+      'Loaded though they do not add up (the service leaves rows out; pages are proven instead)',
+      found.not_additive.map((entry) => `${differing(entry)}${entry.stream === 'chats' ? '' : `; ${OMITS_ROWS}`}`),
     ],
     [
       'Quarantined rows ("visibility-sync quarantine list" shows them)',

@@ -281,7 +281,7 @@ export const configSchema = z.strictObject({
   start_date: day.optional(),
   end_date: day.optional(),
   lookback_days: wholeNumber(0, 3650).default(7),
-  reconcile: group({ history_hours: wholeNumber(0, 8760).default(24) }),
+  reconcile: group({ history_hours: wholeNumber(0, 8760).default(24), ignore: z.array(z.string()).default([]) }),
   max_bad_share: z.number({ error: FROM_0_TO_1 }).min(0).max(1, { error: FROM_0_TO_1 }).default(0.05),
   streams: z
     .array(oneOf([...BASE_STREAMS, ...EXTRA_STREAMS]))

@@ -1,6 +1,6 @@
 import { addDays, type Day, type Range } from '../../core/day.ts'
 import { messageOf, RefusedError } from '../../core/errors.ts'
-import type { CoveredDay } from '../../ledger/coverage.ts'
+import type { KnownDay } from '../../ledger/days.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
 
 // Nothing is known yet: a week is enough to learn from and small enough to fit.
@@ -9,7 +9,7 @@ export const FIRST_DAYS = 7
 const EMPTY_GROWTH = 4
 const LEARN_FROM_DAYS = 60
 
-type SizedDay = Pick<CoveredDay, 'date' | 'rows'> & Partial<Pick<CoveredDay, 'state'>>
+type SizedDay = Pick<KnownDay, 'date' | 'rows'> & Partial<Pick<KnownDay, 'state'>>
 
 /** The length of the first window of a stream. The report by date alone has few rows a day: a year of it fits a page. */
 export function firstDaysOf(stream: DayStream): number {
@@ -22,12 +22,12 @@ export class Density {
   private recent: number[] = []
 
   constructor(
-    coverage: readonly SizedDay[],
+    days: readonly SizedDay[],
     private readonly today: Day,
     private readonly firstDays = FIRST_DAYS,
   ) {
-    for (const { date, rows, state } of coverage) if (state !== 'held') this.known.set(date, rows)
-    this.recent = coverage
+    for (const { date, rows, state } of days) if (state !== 'vanishing') this.known.set(date, rows)
+    this.recent = days
       .filter(({ date }) => date < today)
       .slice(-LEARN_FROM_DAYS)
       .map(({ rows }) => rows)

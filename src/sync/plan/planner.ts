@@ -1,9 +1,9 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, daysIn, type Range } from '../../core/day.ts'
-import { type CoveredDay, readCoverage } from '../../ledger/coverage.ts'
+import { type KnownDay, readDays } from '../../ledger/days.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { dueDays, NO_COVERAGE, readableRange, readCoverageSummaries } from './due-days.ts'
+import { dueDays, NO_DAYS, readableRange, readKnownDays } from './due-days.ts'
 
 interface Known {
   config: Config
@@ -23,8 +23,8 @@ interface Planned {
   only?: (projectId: string, stream: string) => Day[]
 }
 
-/** Gives the coverage of a stream of a project, and the days to read. */
-export type Planner = (projectId: string, stream: string) => Promise<{ coverage: CoveredDay[]; due: Day[] }>
+/** Gives the known days of a stream of a project, and the days to read. */
+export type Planner = (projectId: string, stream: string) => Promise<{ known: KnownDay[]; due: Day[] }>
 
 export async function makePlanner(
   { config, warehouse, today }: Known,
@@ -32,22 +32,22 @@ export async function makePlanner(
 ): Promise<Planner> {
   if (range !== undefined)
     return async (projectId, stream) => {
-      const found = warehouse === undefined ? [] : await readCoverage(warehouse, { projectId, stream }, range)
-      const coverage = found.length === 0 ? NO_COVERAGE.coverage : found
-      const sound = new Set(coverage.flatMap(({ date, state }) => (state === 'read' ? [date] : [])))
-      return { coverage, due: daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day)) }
+      const known = warehouse === undefined ? [] : await readDays(warehouse, { projectId, stream }, range)
+      const isSound = ({ state }: KnownDay) => state === 'settled' || state === 'open'
+      const sound = new Set(known.filter(isSound).map(({ date }) => date))
+      return { known, due: daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day)) }
     }
   const interest = daysOfInterest(config, today)
   const settings = { today, lookbackDays: config.lookback_days }
   const dated = streams.filter(({ by }) => by === 'day')
   const pairs = projects.flatMap(({ id }) => dated.map(({ name }) => ({ projectId: id, stream: name })))
-  const summaryOf =
+  const knownOf =
     warehouse === undefined
-      ? () => NO_COVERAGE
-      : await readCoverageSummaries(warehouse, pairs, { from: interest.from, ...settings })
+      ? () => NO_DAYS
+      : await readKnownDays(warehouse, pairs, { from: interest.from, ...settings })
   const dueOf = dueDays({ interest, ...settings })
   return async (projectId, stream) => {
-    const known = summaryOf({ projectId, stream })
-    return { coverage: known.coverage, due: only?.(projectId, stream) ?? dueOf(known) }
+    const known = knownOf({ projectId, stream })
+    return { known: known.days, due: only?.(projectId, stream) ?? dueOf(known) }
   }
 }

@@ -1,52 +1,60 @@
 import type { Config } from '../../core/config/load.ts'
-import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange } from '../../core/day.ts'
+import { addDays, countDays, type Day, dayNumber, daysIn, type Range } from '../../core/day.ts'
 import { type Density, FIRST_DAYS } from './density.ts'
+
+/**
+ * How a feed chooses the length of its windows. It begins in `learning` if nothing is known of the rows a day, else in `known`.
+ *
+ *   learning   one window at a time, the longest first; a full page halves it. After an answer that is not full: `known`
+ *   known      windows as long as the rows a day predict to fill a page, any number at a time
+ *   careful    a window was too much for the service: windows are half as long, one at a time. After an answer: `known`
+ *   refused    the service refuses single days: nothing else is handed out
+ */
+type Mode = 'learning' | 'known' | 'careful' | 'refused'
 
 /** The due days of one stream, handed out window by window, newest first, so that people see recent days first. */
 export class WindowFeed {
+  private mode: Mode
   private readonly waiting: Range[] = []
   private due: Day[]
-  /** The windows that were handed out and did not come back yet. */
-  private readonly inFlight = new Map<string, Range>()
-  /** Days to read again once the window with them is back: two reads of a day at once would overtake each other. */
-  private readonly later = new Set<Day>()
-  /** The longest window to ask for; halved when one was too much for the service. */
+  /** How many windows were handed out and did not come back yet. */
+  private inFlight = 0
+  /** The longest window to ask for. */
   private maxDays: number
-  /** True after a window was too large, until one is answered: one window at a time. */
-  private cautious = false
-  /** Set while nothing is known of the rows a day: the longest window to ask for, which each full page halves. */
-  private learningDays: number | undefined
-  private readonly planned: Set<Day>
-  private readonly readTwice = new Set<Day>()
+  /** The same while nothing is known of the rows a day. */
+  private learningDays = Number.MAX_SAFE_INTEGER
 
   constructor(
     due: readonly Day[],
     readonly density: Density,
     private readonly pageLimit: () => number,
     maxDays = Number.MAX_SAFE_INTEGER,
+    /** True if windows may have days that are not due, where that saves requests. */
+    private bridgesGaps = false,
   ) {
     this.due = [...due].sort().reverse()
-    this.planned = new Set(due)
     this.maxDays = maxDays
-    if (!density.isKnown) this.learningDays = Number.MAX_SAFE_INTEGER
+    // Nothing is to be learned where windows may not be longer than the first one anyway.
+    this.mode = density.isKnown || maxDays <= FIRST_DAYS ? 'known' : 'learning'
   }
 
   /** The next window; undefined if there is none, or none before an answer teaches how long it may be. */
   next(): Range | undefined {
     const waiting = this.waiting.pop()
     if (waiting !== undefined) return this.handOut(waiting)
-    if (this.due.length === 0 || this.maxDays === 0) return undefined
-    // Nothing is to be learned where windows may not be longer than the first one anyway.
-    const learning = this.learningDays !== undefined && this.maxDays > FIRST_DAYS
-    if (this.inFlight.size > 0 && (this.cautious || learning)) return undefined
-    const stretch = adjacent(this.due, Math.min(this.maxDays, this.learningDays ?? this.maxDays))
-    const length = this.density.fit(stretch, this.pageLimit())
-    const days = this.due.splice(0, length)
-    return this.handOut({ from: days.at(-1)!, to: days[0]! })
+    if (this.due.length === 0 || this.mode === 'refused') return undefined
+    if (this.inFlight > 0 && this.mode !== 'known') return undefined
+    const most = this.mode === 'learning' ? Math.min(this.maxDays, this.learningDays) : this.maxDays
+    const stretch = this.bridgesGaps ? bridged(this.due, most) : adjacent(this.due, most)
+    const fitting = stretch.slice(0, this.density.fit(stretch, this.pageLimit()))
+    const from = this.due.findLast((day) => day >= fitting.at(-1)!)!
+    const range = { from, to: fitting[0]! }
+    this.due = this.due.filter((day) => day < from)
+    return this.handOut(range)
   }
 
   private handOut(range: Range): Range {
-    this.inFlight.set(showRange(range), range)
+    this.inFlight++
     return range
   }
 
@@ -55,23 +63,16 @@ export class WindowFeed {
     this.due = [...this.due, ...days].sort().reverse()
   }
 
-  /** A window was answered or failed. If it was not loaded, its days are read again, or cannot be read. */
-  private takeBack(range: Range, isLoaded = false): void {
-    this.inFlight.delete(showRange(range))
-    for (const day of daysIn(range)) if (this.later.delete(day) && isLoaded) this.waiting.push({ from: day, to: day })
-  }
-
   /** The window was read. */
-  markLoaded(range: Range): void {
-    this.takeBack(range, true)
-    this.cautious = false
-    if (this.density.isKnown) this.learningDays = undefined
+  markLoaded(): void {
+    this.inFlight--
+    if (this.mode === 'careful' || this.density.isKnown) this.mode = 'known'
   }
 
   /** The window has more rows than a page: it is read again in two. */
   split(range: Range): void {
-    this.takeBack(range)
-    if (this.learningDays !== undefined) {
+    this.inFlight--
+    if (this.mode === 'learning') {
       // Both halves may be full again; after the first answer that is not, the length of the others is known.
       this.learningDays = Math.max(1, Math.floor(countDays(range) / 2))
       this.addDue(daysIn(range))
@@ -84,69 +85,40 @@ export class WindowFeed {
 
   /** The service cannot serve so many days at once: its days go back, and windows get shorter. */
   shorten(range: Range): void {
-    this.takeBack(range)
-    this.cautious = true
+    this.inFlight--
+    this.mode = 'careful'
     this.maxDays = Math.max(1, Math.floor(countDays(range) / 2))
     this.addDue(daysIn(range))
   }
 
   /** A window failed. If even a single day is refused, so are the others. */
   fail(range: Range, isRefusal: boolean): void {
-    this.takeBack(range)
-    if (isRefusal && this.cautious && countDays(range) === 1) this.maxDays = 0
+    this.inFlight--
+    if (isRefusal && this.mode === 'careful' && countDays(range) === 1) this.mode = 'refused'
   }
 
   /** None of it can be read: nothing else is handed out. */
-  drop(range: Range): void {
-    this.takeBack(range)
+  drop(): void {
+    this.inFlight--
     this.waiting.length = 0
     this.due = []
   }
 
   /** A window that nobody read comes back, to be handed out once more. */
   putBack(range: Range): void {
-    this.takeBack(range)
+    this.inFlight--
     this.waiting.push(range)
   }
 
   /** Some days of a window do not add up: each is read alone, the days between them together, and later windows are shorter. */
   isolate(range: Range, days: readonly Day[]): void {
-    this.takeBack(range)
+    this.inFlight--
     this.maxDays = Math.max(1, Math.floor(Math.min(this.maxDays, countDays(range)) / 2))
     const alone = new Set(days)
-    const others = daysIn(range).filter((day) => !alone.has(day))
-    this.addDue(others)
+    this.addDue(daysIn(range).filter((day) => !alone.has(day)))
     for (const day of days) this.waiting.push({ from: day, to: day })
-  }
-
-  /** Other days are due than was known at first. Days that were handed out are not handed out again. */
-  replan(days: readonly Day[]): void {
-    const isDue = new Set(days)
-    const added = days.filter((day) => !this.planned.has(day))
-    this.due = this.due.filter((day) => isDue.has(day))
-    this.addDue(added)
-    for (const day of added) this.planned.add(day)
-  }
-
-  /** Days that may have been read too early are read alone, each once in a run at most. Returns those that were read twice already. */
-  readAgain(days: readonly Day[]): Day[] {
-    const twice: Day[] = []
-    for (const day of days) {
-      const has = ({ from, to }: Range) => from <= day && day <= to
-      if (this.due.includes(day) || this.waiting.some(has) || this.later.has(day)) continue
-      if (this.readTwice.has(day)) {
-        twice.push(day)
-        continue
-      }
-      this.readTwice.add(day)
-      if ([...this.inFlight.values()].some(has)) this.later.add(day)
-      else this.waiting.push({ from: day, to: day })
-    }
-    return twice
-  }
-
-  get totalDays(): number {
-    return this.planned.size
+    // Days that are read alone must not be read with others, too.
+    this.bridgesGaps = false
   }
 
   /** The days that were not handed out yet. */
@@ -166,7 +138,7 @@ export class WindowFeed {
   }
 
   get isExhausted(): boolean {
-    return this.inFlight.size === 0 && this.waiting.length === 0 && (this.due.length === 0 || this.maxDays === 0)
+    return this.inFlight === 0 && this.waiting.length === 0 && (this.due.length === 0 || this.mode === 'refused')
   }
 }
 
@@ -185,6 +157,20 @@ function adjacent(days: readonly Day[], most = Number.MAX_SAFE_INTEGER): Day[] {
   return days.slice(0, end)
 }
 
+/**
+ * The first days, newest first, without a gap: days between that are not due are read again with them, as long as they are no more
+ * than the due days before them. Scattered days would take a request each.
+ */
+function bridged(due: readonly Day[], most: number): Day[] {
+  let last = 0
+  for (let at = 1; at < due.length; at++) {
+    const gap = dayNumber(due[at - 1]!) - dayNumber(due[at]!) - 1
+    if (gap > at) break
+    last = at
+  }
+  return daysIn({ from: due[last]!, to: due[0]! }).reverse().slice(0, most)
+}
+
 /** The windows that would be read now, by what is known now. */
 export function planWindows(
   due: readonly Day[],
@@ -195,7 +181,7 @@ export function planWindows(
   const windows: Range[] = []
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     windows.push(window)
-    feed.markLoaded(window)
+    feed.markLoaded()
   }
   return windows
 }

@@ -4,33 +4,33 @@ import { IncompleteError } from '../../core/errors.ts'
 import {
   type ControlDays,
   type ControlKey,
-  controlEntry,
   controlOf,
   controlSizes,
   filtersText,
   historyState,
-  markDiffering,
-  markReconciled,
+  type ReadControlDay,
+  type StoredControlDay,
   saveHistoryCheck,
-  uncomparedDays,
+  storeControl,
 } from '../../ledger/control-totals.ts'
-import { markStale } from '../../ledger/coverage.ts'
-import { type ControlDay, digestText, type TotalsByDay } from '../../rows/day-totals.ts'
+import { markChanged, readDays, readDifferingDays, settleDays } from '../../ledger/days.ts'
+import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, datePosition, type Row, RowList } from '../../streams/stream.ts'
-import { inTransaction, inTransactionWith, runBatch } from '../../warehouse/transaction.ts'
+import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { readableRange } from '../plan/due-days.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { isTooMuch, readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
 import type { Run, SyncedProject } from '../run/run.ts'
-import { compareTable } from './compare-window.ts'
+import { hasDropped } from './compare-days.ts'
+import { compareTable } from './compare-table.ts'
 
 /** The parts of a run that reading control totals needs. */
 export type ControlReader = Pick<
   Run,
-  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'lookbackFrom'
+  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'acceptDeletes'
 >
 
 interface ControlRequest {
@@ -39,20 +39,16 @@ interface ControlRequest {
   range: Range
 }
 
-/**
- * Reads the report by date alone for a range, and stores it. Days that had other rows before were changed by the service,
- * and are returned. They are marked as stale in every stream that no longer adds up to them. Days before the lookback are marked in
- * all streams under the same filters: their other columns may have changed.
- */
+/** Reads the report by date alone for a range, and stores it. Days that the service changed become due in every stream. */
 export async function readControl(
   reader: ControlReader,
   { project, filters, range }: ControlRequest,
   context: CallContext,
-): Promise<{ totals: ControlDays; changed: Day[] }> {
+): Promise<ControlDays> {
   const { warehouse } = reader
   const key = { projectId: project.id, filters }
   const stream = reader.streams.controlFor(filters)
-  const found: [Day, ControlDay & { rowsDigest: bigint }][] = []
+  const found: [Day, ReadControlDay][] = []
   const rejects: Reject[] = []
   const sizes = await reader.retry(() => controlSizes(warehouse, key))
   const today = dayOf(reader.clock())
@@ -79,23 +75,57 @@ export async function readControl(
     found.push(...controlDays(stream, window, { ...sifted, rows: sifted.rows.values }))
     rejects.push(...sifted.rejects)
     feed.density.learn(window, sifted.rowsByDay)
-    feed.markLoaded(window)
+    feed.markLoaded()
   }
-  const totals: ControlDays = new Map(found)
-  const changed = await reader.retry(() =>
-    inTransactionWith(warehouse, [controlEntry(warehouse, key, totals, reader.runId)], async (tx, [days]) => {
-      await markDiffering(tx, { projectId: project.id, streams: reader.streams.byDay, days })
-      const streams = reader.streams.byDay.filter((one) => filtersText(one.filters) === filtersText(filters))
-      const older = days.filter((day) => day < reader.lookbackFrom)
-      const marked = { streams: streams.map(({ name }) => name), days: older, runId: reader.runId }
-      await markStale(tx, project.id, marked)
-      return days
-    }),
+  const totals = await reader.retry(() =>
+    inTransactionWith(warehouse, [controlOf(warehouse, key, range)], (tx, [before]) =>
+      acceptControl(reader, tx, { key, found: new Map(found), before }),
+    ),
   )
   // The rejects of a stream with a table are in quarantine. Those of a report without one would be reported by nobody.
   if (rejects.length > 0 && reader.streams.get(stream.name) === undefined)
     throw new IncompleteError(`control totals: ${rejects[0]!.reason}`)
-  return { totals, changed }
+  return totals
+}
+
+interface ControlAnswer {
+  key: ControlKey
+  found: ReadonlyMap<Day, ReadControlDay>
+  /** The stored totals of these days. */
+  before: ControlDays
+  /** The stream that is loaded from the same answer, if there is one: it does not become due. */
+  loaded?: string
+}
+
+/**
+ * Stores control totals that were read. A day of which most dropped goes into review, and keeps its totals. A day that never added up
+ * does not: right totals must replace wrong ones.
+ */
+export async function acceptControl(
+  { streams, runId, acceptDeletes }: Pick<ControlReader, 'streams' | 'runId' | 'acceptDeletes'>,
+  tx: Transaction,
+  { key, found, before, loaded }: ControlAnswer,
+): Promise<ControlDays> {
+  const dropped = [...found].filter(([day, { brands }]) => hasDropped(before.get(day)?.brands ?? new Map(), brands))
+  const days = dropped.map(([day]) => day)
+  const unproven = days.length === 0 ? new Set<Day>() : await readDifferingDays(tx, key.projectId, days)
+  const inReview = new Set(acceptDeletes ? [] : days.filter((day) => !unproven.has(day)))
+  const accepted: ControlDays = new Map(
+    [...found].map(([day, answer]): [Day, StoredControlDay] => {
+      if (inReview.has(day)) return [day, { ...before.get(day)!, isInReview: true }]
+      return [day, { ...answer, isInReview: false }]
+    }),
+  )
+  const changed = [...accepted].flatMap(([day, { rowsDigest }]) => {
+    const known = before.get(day)
+    return known === undefined || known.rowsDigest === rowsDigest ? [] : [day]
+  })
+  await storeControl(tx, key, accepted, runId)
+  const others = streams.byDay.filter(
+    ({ name, filters }) => name !== loaded && filtersText(filters) === filtersText(key.filters),
+  )
+  await markChanged(tx, key.projectId, { streams: others.map(({ name }) => name), days: changed })
+  return accepted
 }
 
 /** The control totals of an answer. */
@@ -103,7 +133,7 @@ export function controlDays(
   stream: DayStream,
   range: Range,
   { totals, rejects, rows }: { totals: TotalsByDay | undefined; rejects: readonly Reject[]; rows: readonly Row[] },
-): ControlDays {
+): Map<Day, ReadControlDay> {
   const hasRejects = (day: Day) => rejects.some(({ date }) => date === undefined || date === day)
   const texts = new Map<Day, string[]>(daysIn(range).map((day) => [day, []]))
   const at = datePosition(stream)
@@ -119,41 +149,35 @@ export function controlDays(
 }
 
 /**
- * Once in `reconcile.history_hours`, reads the control totals of all configured days. Days whose totals changed, or that no
- * longer add up to them, become due. The first run of a project reads everything anyway. Gives whether days were compared.
+ * Once in `reconcile.history_hours`, reads the control totals of all configured days. Days whose totals changed become due. Days
+ * that were never compared, as in a warehouse of an older version, are compared in their tables. The first run reads everything anyway.
  */
-export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<boolean> {
+export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
   const { warehouse, config, clock } = run
   const now = clock()
   const { checkedAt, isRead } = await run.retry(() => historyState(warehouse, project.id))
   const hours = config.reconcile.history_hours
-  if (checkedAt !== null && now.getTime() - checkedAt.getTime() < hours * 3_600_000) return false
+  if (checkedAt !== null && now.getTime() - checkedAt.getTime() < hours * 3_600_000) return
   const today = dayOf(now)
   if (isRead) await checkRange(run, project, readableRange(daysOfInterest(config, today), today), context)
   await run.retry(() => saveHistoryCheck(warehouse, project.id, now))
-  return isRead
 }
 
 async function checkRange(run: Run, project: SyncedProject, range: Range, context: CallContext): Promise<void> {
   const { warehouse, streams } = run
   const controls = await readControls(run, project, range, context)
   for (const stream of streams.byDay) {
-    const days = await run.retry(() => uncomparedDays(warehouse, { projectId: project.id, stream }, range))
-    if (days.length === 0) continue
-    const control = controlOfStream(controls, stream)
-    const compared = { projectId: project.id, stream, days }
+    const projectStream = { projectId: project.id, stream: stream.name }
     await run.retry(async () => {
-      const differing = control === undefined ? [] : await compareTable(warehouse, compared, control)
+      const open = (await readDays(warehouse, projectStream, range)).filter(({ state }) => state === 'open')
+      const days = open.map(({ date }) => date)
+      const control = controlOfStream(controls, stream)
+      const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
       const differs = new Set(differing.map(({ day }) => day))
-      await markReconciled(warehouse, { ...compared, days: days.filter((day) => !differs.has(day)) })
+      const settled = days.filter((day) => !differs.has(day))
+      if (settled.length > 0) await settleDays(warehouse, projectStream, settled)
     })
   }
-  const compared = streams.byDay.filter(({ control }) => control !== undefined)
-  await run.retry(() =>
-    inTransaction(warehouse, (tx) =>
-      markDiffering(tx, { projectId: project.id, streams: compared, days: daysIn(range) }),
-    ),
-  )
 }
 
 /** Control totals of a range, by the filters under which they were read. */
@@ -170,37 +194,11 @@ export async function readControls(
   for (const stream of reader.streams.byDay) {
     const { filters = [] } = stream
     if (stream.control === undefined || controls.has(filtersText(filters))) continue
-    controls.set(filtersText(filters), (await readControl(reader, { project, filters, range }, context)).totals)
+    controls.set(filtersText(filters), await readControl(reader, { project, filters, range }, context))
   }
   return controls
 }
 
-export function controlOfStream(controls: Controls, { control, filters }: DayStream): ControlDays | undefined {
-  return control === undefined ? undefined : controls.get(filtersText(filters))
-}
-
-/** Reads the control totals of days that are due in streams which are compared, as far as the run has not read them yet. */
-export async function readDueControls(
-  run: Run,
-  project: SyncedProject,
-  due: ReadonlyMap<DayStream, readonly Day[]>,
-  context: CallContext,
-): Promise<Day[]> {
-  const { warehouse, runId } = run
-  const changed: Day[] = []
-  const compared = [...due].filter(([{ control }]) => control !== undefined)
-  for (const text of new Set(compared.map(([{ filters }]) => filtersText(filters)))) {
-    const same = compared.filter(([{ filters }]) => filtersText(filters) === text)
-    const days = [...new Set(same.flatMap(([, of]) => of))].sort()
-    if (days.length === 0) continue
-    const key = { projectId: project.id, filters: same[0]![0].filters ?? [] }
-    const controls = controlOf(warehouse, key, { from: days[0]!, to: days.at(-1)! }, runId)
-    const [known] = await run.retry(() => runBatch(warehouse.pool, controls))
-    const missing = days.filter((day) => !known.has(day))
-    const range = { from: missing[0]!, to: missing.at(-1)! }
-    if (missing.length === 0) continue
-    const read = await readControl(run, { project, filters: key.filters, range }, context)
-    if (key.filters.length === 0) changed.push(...read.changed)
-  }
-  return changed
+export function controlOfStream(controls: Controls, { control, filters }: DayStream): ControlDays {
+  return (control === undefined ? undefined : controls.get(filtersText(filters))) ?? new Map()
 }

@@ -1,11 +1,10 @@
 import type { Config } from '../../core/config/load.ts'
-import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
+import { countDays, type Range, showRange } from '../../core/day.ts'
 import { InterruptedError, KeyError, messageOf, RefusedError, TransientError } from '../../core/errors.ts'
 import { failureCodeOf, failureRule } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
 import { monotonic } from '../../core/waiting.ts'
-import { filtersText } from '../../ledger/control-totals.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -13,16 +12,7 @@ import { isTooMuch } from '../read/read-window.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
-import {
-  countLoad,
-  countRequest,
-  failItem,
-  logFields,
-  type SharedByTasks,
-  type Task,
-  TaskRotation,
-  type WorkItem,
-} from './task.ts'
+import { countLoad, countRequest, failItem, logFields, type Task, TaskRotation, type WorkItem } from './task.ts'
 
 /** A window of a project's stream, or its list, which has no range. */
 type Item = Pick<Task, 'project' | 'stream'> & { range: Range | undefined }
@@ -67,10 +57,10 @@ function failedItem(error: unknown): FailedItem {
 }
 
 /** Has all work items of the tasks done, and applies their results. */
-export type Executor = (run: Run, shared: SharedByTasks) => Promise<void>
+export type Executor = (run: Run, tasks: readonly Task[]) => Promise<void>
 
 /** Does everything in this process, so many windows and lists at once. */
-export const executeHere: Executor = async (run, { tasks, gate }) => {
+export const executeHere: Executor = async (run, tasks) => {
   const rotation = new TaskRotation(tasks)
   const running = new Set<Promise<void>>()
   for (;;) {
@@ -81,9 +71,8 @@ export const executeHere: Executor = async (run, { tasks, gate }) => {
       const promise: Promise<void> = work.finally(() => running.delete(promise))
       running.add(promise)
     }
-    const waitedFor = [...running, gate.pending].filter((promise) => promise !== undefined)
-    if (waitedFor.length === 0) return
-    await Promise.race(waitedFor)
+    if (running.size === 0) return
+    await Promise.race(running)
   }
 }
 
@@ -111,40 +100,17 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   switch (result.kind) {
     case 'loaded':
       feed.density.learn(range, new Map(result.rowsByDay))
-      readChangedDays(task, result.changedControl)
-      feed.markLoaded(range)
-      return readMovedDays(task, result.movedFrom)
+      return feed.markLoaded()
     case 'disagreed':
       return feed.isolate(range, result.days)
     case 'split':
       return feed.split(range)
     case 'not-offered':
-      return feed.drop(range)
+      return feed.drop()
     case 'shorten':
       return feed.shorten(range)
     case 'failed':
       return feed.fail(range, failureRule(result.code).isRefusal ?? false)
-  }
-}
-
-/** Days whose control totals changed are read again: by the report by date alone, and by streams that were compared too early. */
-function readChangedDays(task: Task, days: readonly Day[]): void {
-  const { project, stream, shared } = task
-  if (days.length === 0 || stream.by !== 'day') return
-  for (const other of shared.tasks) {
-    const { stream: compared, remaining } = other
-    if (other === task || other.project.id !== project.id || remaining.kind !== 'windows') continue
-    if (compared.by !== 'day' || compared.control === undefined) continue
-    if (filtersText(compared.filters) === filtersText(stream.filters)) remaining.feed.readAgain(days)
-  }
-}
-
-/** Days that lost rows to another day are read again. If they lose rows once more, the service gives these rows two days. */
-function readMovedDays(task: Task, days: readonly Day[]): void {
-  if (task.remaining.kind !== 'windows') return
-  for (const day of task.remaining.feed.readAgain(days)) {
-    const reason = 'rows of this day also come with another day'
-    failItem({ task, range: { from: day, to: day } }, { kind: 'failed', reason, code: 'incomplete' })
   }
 }
 

@@ -1,7 +1,7 @@
-import { addDays, type Day, type Range } from '../../core/day.ts'
+import { addDays, type Range } from '../../core/day.ts'
 import { inSpan } from '../../core/logger.ts'
 import type { ProjectStream } from '../../core/vocabulary.ts'
-import { type BegunRead, lockOfLoads } from '../../ledger/coverage.ts'
+import { type BegunRead, lockOfLoads } from '../../ledger/days.ts'
 import { type IdentifiedRejects, identifyRejects } from '../../ledger/quarantine.ts'
 import { forgetNotOffered, saveDrift } from '../../ledger/service-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
@@ -18,8 +18,6 @@ export interface LoadableAnswer<S extends Stream> {
   range: Range | undefined
   sifted: Sifted<PackedRows>
   read: BegunRead
-  /** Days whose control totals turned out to be others than those that were read first. */
-  changedControl: Day[]
 }
 
 /** Writes rows, coverage and rejects, with the answers to questions that were asked when the transaction began. */
@@ -27,7 +25,7 @@ type Write<Answers> = (
   tx: Transaction,
   answers: Answers,
   identified: IdentifiedRejects,
-) => Promise<Pick<LoadSummary, 'effect' | 'difference'> & { isStored: boolean; movedFrom?: Day[] }>
+) => Promise<Pick<LoadSummary, 'effect' | 'difference'> & { isStored: boolean }>
 
 /**
  * Loads a window or a list in one transaction, under a lock of its project and stream: rows, entities, drift and ledger commit
@@ -35,7 +33,7 @@ type Write<Answers> = (
  */
 export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
   run: Run,
-  { projectStream, stream, range, sifted, changedControl }: LoadableAnswer<S>,
+  { projectStream, stream, range, sifted }: LoadableAnswer<S>,
   questions: Statements<Answers>,
   write: Write<Answers>,
 ): Promise<Loaded> {
@@ -43,7 +41,7 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
   const { rows, rowsByDay, rejects, entities } = sifted
   const inTransaction = async (tx: Transaction, [, ...answers]: [undefined, ...Answers]) => {
     const identified = await identifyRejects(tx, projectStream, rejects)
-    const { isStored, movedFrom = [], ...written } = await write(tx, answers as Answers, identified)
+    const { isStored, ...written } = await write(tx, answers as Answers, identified)
     // Brands that appear only in an answer that was not stored may not exist.
     const fresh = await saveEntities(tx, {
       projectId: projectStream.projectId,
@@ -56,7 +54,7 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
     await saveDrift(tx, projectStream, sifted.drift, runId)
     if (stream.isExtra) await forgetNotOffered(tx, projectStream)
     const counts = { rowsRead: rows.length + rejects.length, rejects: identified.undismissed }
-    const learned = { rowsByDay: [...rowsByDay], pageLimit: run.limit.current, changedControl, movedFrom }
+    const learned = { rowsByDay: [...rowsByDay], pageLimit: run.limit.current }
     const loaded: Loaded = { kind: 'loaded', summary: { range, ...counts, ...written }, ...learned }
     await run.beforeCommit?.(tx, loaded)
     // Asked to stop while loading: roll back rather than commit after the run is closed.

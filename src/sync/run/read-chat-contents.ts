@@ -276,6 +276,15 @@ async function takeRequests(
   return rows[0]?.taken ?? 0
 }
 
+/** Has chats whose contents were rejected asked for again. */
+export async function askRejectedAgain({ ops }: Pick<Warehouse, 'ops'>, projectIds: readonly string[]): Promise<void> {
+  await ops
+    .deleteFrom('unread_chats')
+    .where('project_id', 'in', [...projectIds])
+    .where('status', '=', 200)
+    .execute()
+}
+
 /** Chats that are not asked for again. */
 async function saveUnread(
   { ops }: Transaction,

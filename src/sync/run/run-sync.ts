@@ -4,17 +4,15 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { count, listSome } from '../../core/text.ts'
-import { streamKey } from '../../core/vocabulary.ts'
 import { monotonic, untilStopped, waitAtMost } from '../../core/waiting.ts'
-import { differingProvisionalDays, markOvertaken, markShared } from '../../ledger/control-totals.ts'
-import { countStale } from '../../ledger/coverage.ts'
+import { forgetHistoryChecks } from '../../ledger/control-totals.ts'
+import { countChanged, markShared, readOpenDays } from '../../ledger/days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
-import { isCompared } from '../../streams/stream.ts'
 import { forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
 import { applyLabels, applyOwnBrands, labelNotes } from '../../warehouse/load/own-brands.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
@@ -22,11 +20,11 @@ import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { analyzeChanged, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import { lookbackStart, readableRange } from '../plan/due-days.ts'
 import { type Executor, executeHere, isNamed, isUsualRefusal } from './execute.ts'
-import { makeTasks } from './make-tasks.ts'
+import { makeTasks, performTasks } from './make-tasks.ts'
 import { readChatContents } from './read-chat-contents.ts'
 import { type Failure, outcomeOf, type RunReport, type StreamReport } from './report.ts'
 import { makeRun, newRunMemory, type Run, type RunRequest, type Services, type SyncedProject } from './run.ts'
-import { failRemaining, type Observer, RunFailures, type Task } from './task.ts'
+import { type Observer, RunFailures, type Task } from './task.ts'
 
 const CLOSING_MS = 6000
 
@@ -70,19 +68,19 @@ async function performRun(
   const notes = [...repaired]
   try {
     await describeStreams(run, request)
-    const shared = await makeTasks(run, request, { failures, observer })
-    const { tasks } = shared
+    const tasks = await makeTasks(run, request, { failures, observer })
     reports = tasks.map(({ report }) => report)
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
-    await execute(run, shared)
-    for (const task of tasks) failRemaining(task)
-    await reportOvertaken(run, tasks)
+    await performTasks(run, request, tasks, execute)
+    await reportShared(run, tasks)
     const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')
     if (refused.length > 0) await run.retry(() => forgetUnread(warehouse, refused))
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
     if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids))))
     notes.push(...(await closingNotes(run, request, tasks, reports)))
+    const differing = reports.filter(({ unreconciled, held }) => unreconciled.length + held.length > 0)
+    await run.retry(() => forgetHistoryChecks(warehouse, [...new Set(differing.map(({ project_id }) => project_id))]))
     for (const note of notes) run.log.warn(note)
     await prepareViews(run, reports)
   } catch (cause) {
@@ -126,9 +124,6 @@ function beginRun(services: Services, request: RunRequest, runId: number, signal
     command: request.command,
     ...newRunMemory(config.source.page_limit),
     acceptDeletes: request.acceptDeletes ?? false,
-    comparesControl: request.streams.some(
-      (stream) => isCompared(stream) && stream.control === 'brand totals' && !stream.filters?.length,
-    ),
     lookbackFrom: lookbackStart(range, config.lookback_days),
   }
   return makeRun(services, own, signal)
@@ -155,21 +150,12 @@ async function describeStreams(
   })
 }
 
-/** Marks days as unreconciled if their control totals changed after the comparison, or are those of another project. */
-async function reportOvertaken(
-  { warehouse, runId, provisionalFrom, retry }: Run,
-  tasks: readonly Task[],
-): Promise<void> {
-  const compared = new Map<string, StreamReport>()
-  for (const { project, stream, report } of tasks) {
-    if (stream.by !== 'day' || stream.control === undefined) continue
-    compared.set(streamKey(project.id, stream.name), report)
-    const read = { projectId: project.id, stream, runId, before: provisionalFrom }
-    report.unreconciled.push(...(await retry(() => markOvertaken(warehouse, read))))
-  }
-  const streams = [...new Set([...compared.values()].map(({ stream }) => stream))]
-  for (const { project_id, stream, ...day } of await retry(() => markShared(warehouse, { streams, runId })))
-    compared.get(streamKey(project_id, stream))?.unreconciled.push(day)
+/** Reports days on which two projects have the same control totals: the service answered one of them with the rows of the other. */
+async function reportShared({ warehouse, runId, retry }: Run, tasks: readonly Task[]): Promise<void> {
+  const compared = tasks.filter(({ stream }) => stream.by === 'day' && stream.control !== undefined)
+  const streams = [...new Set(compared.map(({ stream }) => stream.name))]
+  for (const { projectId, stream, ...day } of await retry(() => markShared(warehouse, { streams, runId })))
+    compared.find((task) => task.project.id === projectId && task.stream.name === stream)?.report.unreconciled.push(day)
 }
 
 /** Writes the end of the run into the ledger and the log. */
@@ -204,7 +190,7 @@ async function closingNotes(
   tasks: readonly Task[],
   reports: readonly StreamReport[],
 ): Promise<string[]> {
-  const { warehouse, config, clock, retry, runId, provisionalFrom } = run
+  const { warehouse, config, clock, retry, runId } = run
   const ids = projects.map(({ id }) => id)
   const missing = await retry(() => readNotOffered(warehouse, ids, clock()))
   const find = (id: string, name: string) => missing.find((row) => row.project_id === id && row.stream === name)
@@ -217,8 +203,8 @@ async function closingNotes(
     return isWorthSaying ? [`${about} (HTTP ${not_offered}); it is asked again in a week`] : []
   })
   // Days that do not add up, and were loaded because the service may still write them.
-  const loaded = { projectIds: ids, streams: streams.map(({ name }) => name), runId, from: provisionalFrom }
-  const differing = await retry(() => differingProvisionalDays(warehouse, loaded))
+  const loaded = { projectIds: ids, streams: streams.map(({ name }) => name), runId }
+  const differing = await retry(() => readOpenDays(warehouse, loaded))
   if (differing.length > 0) {
     const where = listSome(differing.map(({ stream, date }) => `${stream} ${date}`))
     notes.push(`days that do not add up yet, and that the next sync reads again: ${where}; ${differing[0]!.difference}`)
@@ -228,7 +214,7 @@ async function closingNotes(
   const offered = tasks.filter(({ project, stream }) => find(project.id, stream.name) === undefined)
   const interest = daysOfInterest(config, dayOf(clock()))
   const names = [...new Set(offered.map(({ stream }) => stream.name))]
-  const stale = await retry(() => countStale(warehouse, ids, { streams: names, range: interest }))
+  const stale = await retry(() => countChanged(warehouse, ids, { streams: names, range: interest }))
   if (stale.length === 0) return notes
   const most = count(Math.max(...stale.map(({ days }) => days)), 'day')
   const where = listSome(stale.map(({ stream }) => stream))

@@ -56,10 +56,8 @@ export interface RunRequest {
 export interface RunMemory {
   limit: PageLimit
   entities: EntityMemory
-  /** Streams without proof that the service leaves groups out. This run does not look for it again. */
-  unproven: Set<string>
-  /** Streams that are read again because prompts moved to other groups. Their changes do not mark other streams as stale. */
-  regrouped: Set<string>
+  /** The prompts of each project. */
+  promptsOf: Map<string, Promise<ReadonlySet<string | null>>>
 }
 
 /** One run: its services, and what its windows share. A worker makes one for each window that it takes. */
@@ -74,8 +72,6 @@ export interface Run extends Services, RunMemory {
   lookbackFrom: Day
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
-  /** True if the run reads reports that are compared with the control totals, and so show whether the totals are complete. */
-  comparesControl?: boolean
   /** Called last in the transaction that loads: what it writes is committed with the rows or not at all. */
   beforeCommit?: ((tx: Transaction, loaded: Loaded) => Promise<void>) | undefined
 }
@@ -96,10 +92,6 @@ export interface Loaded {
   rowsByDay: [Day, number][]
   /** The page limit in force in the end: lower if the service refused a higher one, or truncates answers. */
   pageLimit: number
-  /** Days whose control totals turned out to be others than those that were read first. */
-  changedControl: Day[]
-  /** Days from which rows moved to this window. */
-  movedFrom: Day[]
 }
 
 /** The result of one window or list. It is plain data, because another process may send it. */
@@ -124,7 +116,7 @@ export interface FailedItem {
 /** The parts of a run besides its services, in any process that performs a part of it. */
 export function makeRun(
   services: Services,
-  own: Pick<Run, 'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | 'comparesControl' | keyof RunMemory>,
+  own: Pick<Run, 'runId' | 'command' | 'acceptDeletes' | 'lookbackFrom' | keyof RunMemory>,
   signal: AbortSignal,
 ): Run {
   const log = services.log.child({ run: own.runId })
@@ -135,5 +127,5 @@ export function makeRun(
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {
-  return { limit: new PageLimit(pageLimit), entities: new Map(), unproven: new Set(), regrouped: new Set() }
+  return { limit: new PageLimit(pageLimit), entities: new Map(), promptsOf: new Map() }
 }

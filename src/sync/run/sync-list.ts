@@ -1,15 +1,15 @@
 import { dayOf } from '../../core/day.ts'
-import { streamKey } from '../../core/vocabulary.ts'
 import {
   beginRead,
-  clearListStates,
-  coverageEntry,
-  coverageUnlessSuperseded,
-  markStale,
-  type PriorCoverage,
+  type DayState,
+  daysUnlessSuperseded,
+  markChanged,
+  type PriorDays,
   type PriorList,
   priorList,
-} from '../../ledger/coverage.ts'
+  putDays,
+  settleEarlierDays,
+} from '../../ledger/days.ts'
 import { type IdentifiedRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
@@ -46,15 +46,10 @@ export async function syncList(
     pack,
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
-  const list = { projectStream, stream, range: undefined, sifted, read, changedControl: [] }
-  const questions: Statements<[PriorCoverage, PriorList, Snapshot[]]> = [
-    // Nothing of the coverage is needed: a list that was superseded fails here.
-    coverageUnlessSuperseded(
-      warehouse,
-      projectStream,
-      { from: dayOf(read.readAt), to: '9999-12-31' },
-      read.fencingToken,
-    ),
+  const list = { projectStream, stream, range: undefined, sifted, read }
+  const questions: Statements<[PriorDays, PriorList, Snapshot[]]> = [
+    // None of the days are needed: a list that was superseded fails here.
+    daysUnlessSuperseded(warehouse, projectStream, { from: dayOf(read.readAt), to: '9999-12-31' }, read.fencingToken),
     priorList(warehouse, projectStream),
     listSnapshots(warehouse, project.id, stream),
   ]
@@ -71,9 +66,7 @@ export async function syncList(
       const effect = await replaceList(tx, load, config.disabled.includes('window-digest') ? [] : before)
       if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
       await saveListLedger(run, tx, list, { effect, identified, prior })
-      const regrouped = groupedBy(run, effect.regrouped)
-      await markStale(tx, project.id, { streams: regrouped })
-      for (const name of regrouped) run.regrouped.add(streamKey(project.id, name))
+      await markChanged(tx, project.id, { streams: groupedBy(run, effect.regrouped) })
       return { effect, isStored: effect.held === undefined }
     }),
   )
@@ -97,11 +90,9 @@ async function saveListLedger(
   const isHeld = effect.held !== undefined
   if (prior.isUnsettled || sifted.rejects.length > 0)
     await saveRejects(tx, projectStream, identified, { runId, isHeld })
-  const state = isHeld ? 'held' : identified.undismissed > 0 ? 'quarantined' : 'read'
+  const state: DayState = isHeld ? 'vanishing' : identified.undismissed > 0 ? 'rejects' : 'settled'
   const today = dayOf(read.readAt)
-  if (prior.isUnsettled) await clearListStates(tx, projectStream, today)
-  const range = { from: today, to: today }
-  const rowsByDay = new Map([[today, effect.rows]])
-  const entry = { projectStream, range, rowsByDay, stateOf: () => state, runId, ...read, heldSince: prior.heldSince }
-  tx.atCommit.push(coverageEntry(warehouse, entry))
+  if (prior.isUnsettled) await settleEarlierDays(tx, projectStream, today)
+  const day = { range: { from: today, to: today }, dayOf: () => ({ rows: effect.rows, state }) }
+  tx.atCommit.push(putDays(warehouse, { projectStream, ...day, runId, ...read, reviewedSince: prior.reviewedSince }))
 }

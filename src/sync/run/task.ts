@@ -1,4 +1,4 @@
-import { countDays, type Range, showRange } from '../../core/day.ts'
+import { countDays, type Day, type Range, showRange } from '../../core/day.ts'
 import { messageOf } from '../../core/errors.ts'
 import { failureRule, reportedCode } from '../../core/failure-code.ts'
 import { monotonic } from '../../core/waiting.ts'
@@ -36,31 +36,14 @@ export interface Task {
 }
 
 /** The rest of a task: windows of a feed, or the list itself. */
-export type Remaining = { kind: 'windows'; feed: WindowFeed } | { kind: 'list'; state: 'due' | 'in flight' | 'done' }
-
-/** Holds tasks back until others are done. */
-export interface Gate {
-  /** True if items of the task may be handed out. */
-  mayBegin(task: Task): boolean
-  /** Settles when a task that is held back may begin; undefined if none is waited for. */
-  pending: Promise<void> | undefined
-}
+export type Remaining =
+  /** `planned` are the days that the task was given so far. */
+  | { kind: 'windows'; feed: WindowFeed; planned: ReadonlySet<Day> }
+  | { kind: 'list'; state: 'due' | 'in flight' | 'done' }
 
 export interface SharedByTasks {
-  tasks: Task[]
   failures: RunFailures
   observer: Observer
-  gate: Gate
-}
-
-/** Reports how much there is to read. */
-export function reportPlan({ tasks, observer }: Pick<SharedByTasks, 'tasks' | 'observer'>): void {
-  const totals = { days: 0, lists: 0 }
-  for (const { remaining } of tasks) {
-    if (remaining.kind === 'list') totals.lists++
-    else totals.days += remaining.feed.totalDays
-  }
-  observer.planned?.(totals)
 }
 
 /** A unit of work: one window of a task, or its list, which has no range. */
@@ -72,7 +55,6 @@ export interface WorkItem {
 /** Undefined if there is nothing to do, or nothing before another result is known. */
 function nextItem(task: Task): WorkItem | undefined {
   if (task.run.signal.aborted || task.shared.failures.projects.has(task.project.id)) return undefined
-  if (!task.shared.gate.mayBegin(task)) return undefined
   const { remaining } = task
   if (remaining.kind === 'list') {
     if (remaining.state !== 'due') return undefined
@@ -153,6 +135,7 @@ export function failRemaining(task: Task, inFlight: readonly (Range | undefined)
   const { remaining, report } = task
   const ranges =
     remaining.kind === 'windows' ? remaining.feed.removeRest() : remaining.state === 'due' ? [undefined] : []
+  if (remaining.kind === 'list') remaining.state = 'done'
   const unread = notRead(task, failure)
   for (const range of [...inFlight, ...ranges]) addFailure(report, range, unread)
 }

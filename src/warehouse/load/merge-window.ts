@@ -20,9 +20,8 @@ interface Merge {
   sql: Stage
   /** A row whose key has no date may be stored under a day outside the window: then it moves. */
   keyHasDate: boolean
-  /** $1 to $3: project, first and last day of the window; $4, if any day is held: the held days. */
-  values: unknown[]
-  hasHeldDays: boolean
+  /** $1 to $3: project, first and last day of the window. */
+  window: unknown[]
   /** The rows of the table that may differ from the answer: those of the window, or fewer. */
   whereCompared: string
 }
@@ -43,28 +42,33 @@ export async function mergeWindow(
   const differing = hashes && keyHasDate ? await differingRows(client, warehouse, load, hashes) : undefined
   const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
   const whereCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.whereDifferent}`
-  const window = [projectId, range.from, range.to]
+  const merge: Merge = { client, sql, keyHasDate, window: [projectId, range.from, range.to], whereCompared }
   if (!keyHasDate) await dropSupersededRows(client, warehouse, load, sql)
-  const compared = await compareDays({ client, sql, keyHasDate, values: window, hasHeldDays: false, whereCompared })
-  const days = differing === undefined ? compared : wholeDays(compared, load)
-  const held = heldDays(days, load)
-  const notHeld = days.filter(({ date }) => !held?.days.has(date))
-  const hasDeletes = load.mayDelete && notHeld.some(({ deleted }) => deleted > 0)
-  const values = held === undefined ? window : [...window, [...held.days]]
-  const merge: Merge = { client, sql, keyHasDate, values, hasHeldDays: held !== undefined, whereCompared }
+  const compared = await compareDays(merge)
+  const days = (differing === undefined ? compared : wholeDays(compared, load)).map((day) => {
+    return { ...day, action: load.actionOf({ date: day.date, present: day.present, vanishing: day.deleted }) }
+  })
+  const written = days.filter(({ action }) => action !== 'keep')
+  const kept = days.flatMap(({ action, date }) => (action === 'keep' ? [date] : []))
+  const replaced = days.flatMap(({ action, date, deleted }) => (action === 'replace' && deleted > 0 ? [date] : []))
+  const sum = (column: 'moved' | 'updated' | 'inserted' | 'staged') =>
+    written.reduce((total, day) => total + day[column], 0)
 
-  if (hasDeletes) await deleteVanished(merge)
-  const movedFrom = notHeld.some(({ moved }) => moved > 0) ? await countMoved(merge) : new Map<Day, number>()
-  if (notHeld.some(({ updated }) => updated > 0)) await updateChanged(merge, stream.hasChangedAt ?? false)
-  if (notHeld.some(({ inserted }) => inserted > 0)) await insertNew(merge)
+  if (replaced.length > 0) await deleteVanished(merge, replaced)
+  const movedFrom = sum('moved') > 0 ? await countMoved(merge, kept) : new Map<Day, number>()
+  if (sum('updated') > 0) await updateChanged(merge, kept, stream.hasChangedAt ?? false)
+  if (sum('inserted') > 0) await insertNew(merge, kept)
 
-  const effect = effectOf(load, changesByDay(notHeld, hasDeletes))
-  // Rows of a held day were not written, and may be others than those that are there.
-  const unchanged = effect.unchanged - (load.rows.length - notHeld.reduce((total, day) => total + day.staged, 0))
-  const rowsByDay = new Map(
-    days.map((day) => [day.date, held?.days.has(day.date) ? day.present : day.staged + (hasDeletes ? 0 : day.deleted)]),
-  )
-  return { ...effect, unchanged, rowsByDay, movedFrom, held }
+  const changes = new Map<Day, Change>()
+  const rowsByDay = new Map<Day, number>()
+  for (const { date, action, inserted, updated, deleted, present, staged } of days) {
+    const change = { inserted, updated, deleted: action === 'replace' ? deleted : 0 }
+    rowsByDay.set(date, action === 'keep' ? present : staged + deleted - change.deleted)
+    if (action !== 'keep' && inserted + updated + change.deleted > 0) changes.set(date, change)
+  }
+  const effect = effectOf(load, changes)
+  // Rows of a kept day were not written, and may be others than those that are there.
+  return { ...effect, unchanged: effect.unchanged - (load.rows.length - sum('staged')), rowsByDay, movedFrom }
 }
 
 const IN_WINDOW = 't.project_id = $1 and t.date between $2 and $3'
@@ -79,7 +83,7 @@ function wholeDays(compared: readonly ComparedDay[], { rowsByDay }: WindowLoad):
   })
 }
 
-async function compareDays({ client, sql, keyHasDate, values, whereCompared }: Merge): Promise<ComparedDay[]> {
+async function compareDays({ client, sql, keyHasDate, window, whereCompared }: Merge): Promise<ComparedDay[]> {
   const isInReach = keyHasDate
     ? whereCompared
     : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.keysMatch}))`
@@ -93,44 +97,40 @@ async function compareDays({ client, sql, keyHasDate, values, whereCompared }: M
        count(*) filter (where s.project_id is not null and t.date not between $2 and $3) as moved
      from (select * from ${sql.table} t where ${isInReach}) t full join ${sql.stage} s on ${sql.keysMatch}
      group by 1`,
-    values,
+    window,
   )
   return rows
 }
 
-async function deleteVanished(merge: Merge): Promise<void> {
-  const { client, sql, values } = merge
+async function deleteVanished({ client, sql, window, whereCompared }: Merge, days: readonly Day[]): Promise<void> {
   await client.query(
     `delete from ${sql.table} t
-     where ${merge.whereCompared} ${isNotHeld(merge, 't')} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
-    values,
+     where ${whereCompared} and t.date = any($4::date[]) and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
+    [...window, days],
   )
 }
 
-async function updateChanged(merge: Merge, isStamped: boolean): Promise<void> {
-  const { client, sql, values } = merge
+async function updateChanged(merge: Merge, kept: readonly Day[], isStamped: boolean): Promise<void> {
+  const { client, sql, window } = merge
   await client.query(
     `update ${sql.table} t set ${sql.assignments}${isStamped ? ', changed_at = now()' : ''} from ${sql.stage} s
-     where ${merge.keyHasDate ? merge.whereCompared : `t.project_id = $1 ${isOnDays(merge)}`} ${isNotHeld(merge, 's')}
+     where ${merge.keyHasDate ? merge.whereCompared : `t.project_id = $1 ${isOnDays(merge)}`} and ${IS_NOT_KEPT}
        and ${sql.keysMatch} and ${sql.valuesDiffer}`,
-    values,
+    [...window, kept],
   )
 }
 
-async function insertNew(merge: Merge): Promise<void> {
-  const { client, sql, values } = merge
+async function insertNew(merge: Merge, kept: readonly Day[]): Promise<void> {
+  const { client, sql, window } = merge
   await client.query(
     `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
-     where true ${isNotHeld(merge, 's')}
-       and not exists (select from ${sql.table} t where t.project_id = $1 ${isOnDays(merge)} and ${sql.keysMatch})`,
-    values,
+     where ${IS_NOT_KEPT} and not exists (select from ${sql.table} t where t.project_id = $1 ${isOnDays(merge)} and ${sql.keysMatch})`,
+    [...window, kept],
   )
 }
 
-/** A held day is left exactly as it was: new rows beside the old ones might be the same rows under other keys. */
-function isNotHeld({ hasHeldDays }: Merge, alias: string): string {
-  return hasHeldDays ? `and ${alias}.date <> all ($4::date[])` : ''
-}
+/** A kept day is left exactly as it was: new rows beside the old ones might be the same rows under other keys. */
+const IS_NOT_KEPT = 's.date <> all ($4::date[])'
 
 /**
  * Rows of the table that an update or insert looks at. Without a date in the key, those of all days: then the condition is
@@ -140,42 +140,14 @@ function isOnDays({ keyHasDate }: Merge): string {
   return keyHasDate ? 'and t.date between $2 and $3' : 'and $2::date <= $3::date'
 }
 
-function changesByDay(days: readonly ComparedDay[], hasDeletes: boolean): Map<Day, Change> {
-  const changes = new Map<Day, Change>()
-  for (const { date, inserted, updated, deleted } of days) {
-    const change = { inserted, updated, deleted: hasDeletes ? deleted : 0 }
-    if (change.inserted + change.updated + change.deleted > 0) changes.set(date, change)
-  }
-  return changes
-}
-
 /** Rows of the answer that are stored under days outside the window now. */
-async function countMoved(merge: Merge): Promise<Map<Day, number>> {
-  const { client, sql, values } = merge
+async function countMoved({ client, sql, window }: Merge, kept: readonly Day[]): Promise<Map<Day, number>> {
   const { rows } = await client.query<{ date: Day; count: number }>(
     `select t.date, count(*) as count from ${sql.table} t join ${sql.stage} s on ${sql.keysMatch}
-     where t.project_id = $1 and t.date not between $2 and $3 ${isNotHeld(merge, 's')} group by 1`,
-    values,
+     where t.project_id = $1 and t.date not between $2 and $3 and ${IS_NOT_KEPT} group by 1`,
+    [...window, kept],
   )
   return new Map(rows.map(({ date, count }) => [date, count]))
-}
-
-/** The days that are held for review: those that lose all rows and, if more than half of the window would vanish, all that lose any. */
-function heldDays(compared: readonly ComparedDay[], load: WindowLoad): Effect['held'] {
-  if (load.acceptDeletes) return undefined
-  const sum = (days: readonly ComparedDay[], column: 'present' | 'deleted') =>
-    days.reduce((total, day) => total + day[column], 0)
-  const unproven = compared.filter(({ date }) => !load.proven.has(date))
-  const losesMost = sum(unproven, 'deleted') * 2 > sum(compared, 'present')
-  const isEmptied = (day: ComparedDay) => load.mayDelete && day.staged === 0
-  const held = unproven.filter((day) => day.deleted > 0 && (losesMost || isEmptied(day) || stillHeld(day, load)))
-  if (held.length === 0) return undefined
-  return { present: sum(held, 'present'), vanishing: sum(held, 'deleted'), days: new Set(held.map(({ date }) => date)) }
-}
-
-/** A day that was held stays so while most of its rows are missing: a longer window must not let it through. */
-function stillHeld(day: ComparedDay, load: WindowLoad): boolean {
-  return load.heldBefore.has(day.date) && day.deleted * 2 > day.present
 }
 
 /** Rows that are stored under a day which was read after this answer was asked for: that read wins. */

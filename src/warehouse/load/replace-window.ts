@@ -15,13 +15,17 @@ import { type Change, type Effect, effectOf, type Window, type WindowLoad } from
 export async function replaceWindow(tx: Transaction, snapshot: Snapshot, load: WindowLoad): Promise<Effect> {
   if (snapshot.count === 0) {
     if (load.rows.length === 0) return effectOf(load, new Map())
-    if (await copyStraight(tx, load)) return effectOf(load, insertedByDay(load))
+    const actions = [...load.rowsByDay.keys()].map((date) => load.actionOf({ date, present: 0, vanishing: 0 }))
+    if (!actions.includes('keep') && (await copyStraight(tx, load))) return effectOf(load, insertedByDay(load))
   }
   const isAsMany = snapshot.count === load.rows.length
   // Hashes show whether all rows are the same and, if the key has a date, which rows differ.
   const needsHashes = snapshot.digest !== undefined && (isAsMany || load.stream.key.includes('date'))
   const hashes = needsHashes ? new RowHashes(load.rows) : undefined
-  if (hashes !== undefined && isAsMany && hashes.digest() === snapshot.digest) return effectOf(load, new Map())
+  if (hashes !== undefined && isAsMany && hashes.digest() === snapshot.digest) {
+    for (const [date, present] of load.rowsByDay) load.actionOf({ date, present, vanishing: 0 })
+    return effectOf(load, new Map())
+  }
   return mergeWindow(tx.client, tx, load, hashes)
 }
 

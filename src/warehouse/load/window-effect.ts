@@ -10,10 +10,18 @@ export interface Change {
   deleted: number
 }
 
+/** What is done with the stored rows of a day: `add` inserts and updates, `replace` also deletes what the answer does not have. */
+export type Action = 'replace' | 'add' | 'keep'
+
+/** How a day would change: its stored rows, and those of them that the answer does not have. */
+export interface DayLoss {
+  date: Day
+  present: number
+  vanishing: number
+}
+
 export interface Effect extends Change {
   unchanged: number
-  /** Set if so much would have vanished that the answer was held for review on these days. */
-  held: { present: number; vanishing: number; days: Set<Day> } | undefined
   /** The changes of each day. */
   byDay: Map<Day, Change>
   /** How many rows the table has on each day of the window afterwards. */
@@ -31,19 +39,13 @@ export interface Window {
 export interface WindowLoad extends Window {
   rows: PackedRows
   rowsByDay: ReadonlyMap<Day, number>
-  /** False keeps rows that vanished: the answer had rejects, so one of them may be the missing row. */
-  mayDelete: boolean
-  /** True applies deletions however much would vanish. */
-  acceptDeletes: boolean
-  /** Days that were held before: they stay held until their rows are back, whatever else the window holds. */
-  heldBefore: ReadonlySet<Day>
-  /** Days whose new rows are proven to lose nothing: they are not held. */
-  proven: ReadonlySet<Day>
+  /** Called for each day that has rows in the table or in the answer. */
+  actionOf: (day: DayLoss) => Action
   /** The number of this read; rows that a newer read put on other days are left alone. */
   fencingToken: number
 }
 
-/** The effect of a load that changed these days and held nothing. */
+/** The effect of a load that kept the rows of no day. */
 export function effectOf({ rows, rowsByDay }: WindowLoad, byDay: Map<Day, Change>): Effect {
   const total = { inserted: 0, updated: 0, deleted: 0 }
   for (const change of byDay.values()) {
@@ -52,5 +54,5 @@ export function effectOf({ rows, rowsByDay }: WindowLoad, byDay: Map<Day, Change
     total.deleted += change.deleted
   }
   const unchanged = rows.length - total.inserted - total.updated
-  return { ...total, unchanged, held: undefined, byDay, rowsByDay, movedFrom: new Map() }
+  return { ...total, unchanged, byDay, rowsByDay, movedFrom: new Map() }
 }

@@ -48,6 +48,10 @@ const OBJECT =
 export function madeByMigrations(): MadeObject[] {
   let made = new Map<string, MadeObject>()
   for (const sql of readMigrations().flatMap(({ text }) => statementsOf(text))) {
+    // Blocks drop tables only if nobody made a view of them.
+    if (sql.startsWith('do $$'))
+      for (const [, place, name] of sql.matchAll(/'drop table \{(\w+)\}\.(\w+)'/g))
+        made.delete(`table ${place}.${name}.`)
     const [, verb, word = 'table', own, schema, relation] = OBJECT.exec(sql) ?? []
     if (verb === undefined) continue
     // An index belongs to its table.

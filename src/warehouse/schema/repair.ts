@@ -88,7 +88,8 @@ export async function repairMigrated(tx: Transaction): Promise<string[]> {
   // Views that read a report are recreated from its text.
   const ops = (name: string) => quote(tx.opsSchema, name)
   await client.query(`delete from ${ops('views')} where name = any($1)`, [names('function')])
-  await client.query(`update ${ops('coverage')} set state = 'stale', rows = 0 where stream = any($1)`, [names('table')])
+  // Nothing of their streams is read any more: a first read is no change of the service.
+  await client.query(`delete from ${ops('coverage')} where stream = any($1)`, [names('table')])
   return [`${listSome(missing.map((object) => nameOf(object, tx)))}: missing, and made again`]
 }
 

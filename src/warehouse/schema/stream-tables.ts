@@ -158,12 +158,9 @@ async function repairTable(tx: Transaction, table: KnownTable): Promise<string |
     const name = quote(tx.schema, stream.table)
     await tx.client.query(`alter table ${name} ${added.map(({ sql }) => `add column ${sql}`).join(', ')}`)
   }
-  const stale = await tx.ops
-    .updateTable('coverage')
-    .set({ state: 'stale', ...(columns === undefined ? { rows: 0 } : {}) })
-    .where('stream', '=', stream.table)
-    .executeTakeFirst()
-  return `${missing}: missing, and made again; ${count(Number(stale.numUpdatedRows), 'day')} to be read again`
+  // Nothing of the stream is read any more: a first read is no change of the service.
+  const forgotten = await tx.ops.deleteFrom('coverage').where('stream', '=', stream.table).executeTakeFirst()
+  return `${missing}: missing, and made again; ${count(Number(forgotten.numDeletedRows), 'day')} to be read again`
 }
 
 function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {

@@ -223,8 +223,9 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
     },
     async omitting(): Promise<string[]> {
       const found = await all<{ stream: string }>(
-        `select stream from ${quote(warehouse.opsSchema, 'not_additive')}
-         where project_id = ${project} and measure = 'answers' and stream <> 'chats' order by 1`,
+        `select distinct stream from ${quote(warehouse.opsSchema, 'coverage')}
+         where project_id = ${project} and state = 'read' and reconciled_at is not null and difference is not null
+           and stream <> 'chats' order by 1`,
       )
       return found.map(({ stream }) => stream)
     },

@@ -1,6 +1,6 @@
 import { countDays } from '../../core/day.ts'
 import { count, listSome } from '../../core/text.ts'
-import { OMITS_ROWS } from '../../ledger/control-totals.ts'
+import { OMITS_ROWS } from '../../ledger/days.ts'
 import { type Html, html } from '../html.ts'
 import { COMPARISONS, type Filters, PERIODS } from '../insights/filters.ts'
 import type { Found } from '../insights/read-page.ts'

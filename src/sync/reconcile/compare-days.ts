@@ -1,0 +1,185 @@
+import { type Day, daysIn, type Range } from '../../core/day.ts'
+import { count } from '../../core/text.ts'
+import {
+  answersOf,
+  type ControlDay,
+  type ControlTotals,
+  type DayTotals,
+  TOTALLED,
+  type TotalsByDay,
+} from '../../rows/day-totals.ts'
+import type { FoundDays, Reject } from '../../rows/sift.ts'
+import type { DayStream } from '../../streams/stream.ts'
+
+/* How days add up to the control totals of the service. Everything here is computed from its arguments. */
+
+/** What is compared: the mentions and visible answers of each brand, or the number of answers. */
+type Measure = 'counts' | 'answers'
+
+/** How one measure of a day differs. */
+interface MeasureDifference {
+  measure: Measure
+  /** True if everything that differs is too low. Rows that a service leaves out lower the sums. */
+  isTooLow: boolean
+  /** True if everything that differs are brands without a row. No group that is left out does that. */
+  lacksBrands: boolean
+  brands: ReadonlySet<string>
+  text: string
+}
+
+/** A day that does not add up to the control totals. */
+export interface Difference {
+  day: Day
+  measures: readonly MeasureDifference[]
+  /** What rejected rows must explain; undefined if something is too high. Of chats, no brand is known. */
+  missing: { brands: ReadonlySet<string>; rows: number } | undefined
+}
+
+export type Found = { rowsByDay: ReadonlyMap<Day, number>; totals: TotalsByDay | undefined }
+
+/** The days of a stream that differ from the control totals, as far as these are known. */
+export function compareDays(
+  { control: kind }: Pick<DayStream, 'control'>,
+  days: readonly Day[],
+  found: Found,
+  control: ControlTotals,
+): Difference[] {
+  return days.flatMap((day) => {
+    const expected = control.get(day)
+    if (expected === undefined || kind === undefined) return []
+    if (kind === 'answers') return compareChats(day, found.rowsByDay.get(day) ?? 0, expected)
+    return compareTotals(day, kind, found.totals?.get(day) ?? new Map(), expected)
+  })
+}
+
+/** How a day differs, for people. */
+export function differenceText({ measures }: Difference): string {
+  return measures[0]!.text
+}
+
+function compareChats(day: Day, rows: number, { brands, isWhole }: ControlDay): Difference[] {
+  const answers = answersOf(brands)
+  if (isClose(rows, answers) || (!isWhole && brands.size === 0)) return []
+  const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
+  const isTooLow = rows < answers
+  const missing = isTooLow ? { brands: new Set<string>(), rows: answers - rows } : undefined
+  const measure = { measure: 'answers' as const, isTooLow, lacksBrands: false, brands: new Set<string>(), text }
+  return [{ day, measures: [measure], missing }]
+}
+
+/** The positions in `TOTALLED` that a measure compares. */
+const POSITIONS: Record<Measure, readonly (0 | 1 | 2)[]> = { counts: [0, 1], answers: [2] }
+
+function compareTotals(
+  day: Day,
+  kind: 'brand totals' | 'brand limits',
+  totals: DayTotals,
+  { brands: control, isWhole }: ControlDay,
+): Difference[] {
+  // The totals of a rejected row are not known; those of other brands are.
+  const found = isWhole ? totals : new Map([...totals].filter(([brand]) => control.has(brand)))
+  const expected = kind === 'brand limits' ? limitedBy(control, found) : control
+  const measures = (['counts', 'answers'] as const).flatMap((measure) => compareMeasure(measure, found, expected))
+  if (measures.length === 0) return []
+  const brands = new Set(measures.flatMap((one) => [...one.brands]))
+  const missing = measures.every(({ isTooLow }) => isTooLow) ? { brands, rows: brands.size } : undefined
+  return [{ day, measures, missing }]
+}
+
+/** Expected values of a report that may be below the totals: the found values, but no more than the totals. */
+function limitedBy(totals: DayTotals, found: DayTotals): DayTotals {
+  // A service may leave out brands without mentions, and so all of them.
+  const answers = totals.size === 0 ? Number.POSITIVE_INFINITY : answersOf(totals)
+  return new Map(
+    [...found].map(([brand, [mentions, visible, of]]) => {
+      const most = totals.get(brand) ?? [0, 0, answers]
+      return [brand, [Math.min(mentions, most[0]), Math.min(visible, most[1]), Math.min(of, most[2])]]
+    }),
+  )
+}
+
+function compareMeasure(measure: Measure, found: DayTotals, expected: DayTotals): MeasureDifference[] {
+  const texts: string[] = []
+  const brands = new Set<string>()
+  let isTooLow = true
+  for (const brand of new Set([...found.keys(), ...expected.keys()])) {
+    for (const at of POSITIONS[measure]) {
+      const sum = found.get(brand)?.[at] ?? 0
+      const total = expected.get(brand)?.[at] ?? 0
+      if (isClose(sum, total)) continue
+      isTooLow &&= sum < total
+      brands.add(brand)
+      texts.push(`the ${TOTALLED[at]} of ${brand} adds up to ${sum}, but the service's total is ${total}`)
+    }
+  }
+  if (texts.length === 0) return []
+  const more = texts.length === 1 ? '' : ` (and ${count(texts.length - 1, 'other difference')})`
+  const lacksBrands = [...brands].every((brand) => !found.has(brand))
+  return [{ measure, isTooLow, lacksBrands, brands, text: `${texts[0]}${more}` }]
+}
+
+/** Sums of fractions depend on their order in the last digits. */
+function isClose(a: number, b: number): boolean {
+  return Math.abs(a - b) < 1e-6 + 1e-9 * Math.max(Math.abs(a), Math.abs(b))
+}
+
+/** The days of an answer that differ, without differences that come from its rejected rows. */
+export function compareAnswer(stream: DayStream, range: Range, found: FoundDays, control: ControlTotals): Difference[] {
+  return withoutRejected(compareDays(stream, daysIn(range), found, control), found.rejects)
+}
+
+/** A rejected row is missing from the sums of its brand on its day. If its brand or day cannot be read, it may be any. */
+function withoutRejected(differences: readonly Difference[], rejects: readonly Reject[]): Difference[] {
+  let undated = rejects.filter(({ date }) => date === undefined)
+  return differences.filter(({ day, missing }) => {
+    const dated = rejects.filter(({ date }) => date === day)
+    if (missing === undefined || missing.rows > dated.length + undated.length) return true
+    const left = [...undated]
+    const explain = (some: Reject[], isIt: (reject: Reject) => boolean) => {
+      const at = some.findIndex(isIt)
+      if (at >= 0) some.splice(at, 1)
+      return at >= 0
+    }
+    // Those of the day first: the others may be needed for other days.
+    const isExplained = (brand: string | undefined) =>
+      [dated, left].some((some) => explain(some, (one) => one.brand === brand) || explain(some, (one) => !one.brand))
+    const { brands, rows } = missing
+    const isDifferent = ![...brands, ...new Array<undefined>(Math.ceil(rows) - brands.size)].every(isExplained)
+    if (!isDifferent) undated = left
+    return isDifferent
+  })
+}
+
+/** Rows that a service may leave out of a report. */
+export interface Omissions {
+  /** The groups without a value of a dimension, such as prompts without a topic. */
+  groups: boolean
+  /** Rows without mentions. */
+  rowsWithoutMentions: boolean
+}
+
+/** The differences that remain if the service leaves such rows out: they lower the sums of a report. */
+export function withoutOmitted(
+  differences: readonly Difference[],
+  { groups, rowsWithoutMentions }: Omissions,
+): Difference[] {
+  return differences.flatMap((difference) => {
+    const measures = difference.measures.filter(({ measure, isTooLow, lacksBrands }) => {
+      const ofGroups = groups && !lacksBrands
+      const ofRows = rowsWithoutMentions && measure === 'answers'
+      return !(isTooLow && (ofGroups || ofRows))
+    })
+    return measures.length === 0 ? [] : [{ ...difference, measures }]
+  })
+}
+
+/**
+ * True if a day of a project must be reviewed before it is replaced: it has fewer than half of its answers, or names none of its
+ * brands but others, as the rows of another project do.
+ */
+export function hasDropped(before: DayTotals, now: DayTotals): boolean {
+  const named = (totals: DayTotals) => [...totals].flatMap(([brand, [mentions]]) => (mentions > 0 ? [brand] : []))
+  const isOfOthers =
+    named(now).length > 0 && named(before).length > 0 && named(before).every((brand) => !now.has(brand))
+  return answersOf(now) * 2 < answersOf(before) || isOfOthers
+}
