@@ -255,8 +255,8 @@ describe('failures of workers and runs', () => {
     const second = start(['backfill', ...days], env)
     await second.saw('run started')
     service.release()
-    expect((await second.done).json().outcome).toBe('complete')
-    expect((await first.done).json().outcome).toBe('complete')
+    expect((await second.done).json()).toMatchObject({ outcome: 'complete' })
+    expect((await first.done).json()).toMatchObject({ outcome: 'complete' })
     await expectExact(setup.database, {
       ...truth(),
       range: { from: '2026-03-25', to: RANGE.to },

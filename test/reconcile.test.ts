@@ -556,7 +556,7 @@ test('chats that come with two days make the run partial, and the next honest ru
   const again = { command: 'backfill' as const, range: { from: lied, to: lied } }
   const report = await lying(lie, () => setup.sync(again))
   expect(report.outcome).toBe('partial')
-  const changed = { date: lied, difference: 'the service changed the day again after it was read' }
+  const changed = { date: robbed, difference: 'the service changed the day again after it was read' }
   expect(report.streams.flatMap(({ unreconciled }) => unreconciled)).toEqual([changed])
   expect((await setup.sync()).outcome).toBe('complete')
   expect(await isExact()).toBe(true)

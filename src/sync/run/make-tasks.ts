@@ -18,6 +18,7 @@ import { checkHistory, readControl } from '../reconcile/read-control.ts'
 import type { Executor } from './execute.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
+import { READINGS } from './sync-window.ts'
 import { countRequest, failRemaining, isExhausted, type SharedByTasks, type Task } from './task.ts'
 
 /** One task for each project and stream, with the days that are due. */
@@ -84,7 +85,7 @@ function isReadAfterChats({ stream }: Task): boolean {
 
 /**
  * Reads everything that is due: lists and the report by date alone, then the control totals, then the other streams, and in the
- * end the days that changed while the run read them.
+ * end, at most twice, the days that changed while the run read them.
  */
 export async function performTasks(
   run: Run,
@@ -115,12 +116,14 @@ export async function performTasks(
   // Days that were not compared with control totals would be due again.
   const wasDue = ({ task, date }: ChangedDay) => changedBefore.some((day) => day.task === task && day.date === date)
   const readChangedNow = async () => (await readChangedDays(run, ofProjects(tasks))).filter((day) => !wasDue(day))
-  const changed = await readChangedNow()
-  if (changed.length === 0) return
-  const again = planChanged(run, changed)
-  await readTotals(run, projects, again, (own, context) => readDueControls(run, own, context))
-  await read(again)
-  for (const { task, date, isOfRun } of await readChangedNow())
+  let changed = await readChangedNow()
+  for (let reading = 1; reading < READINGS && changed.length > 0; reading++) {
+    const again = planChanged(run, changed)
+    await readTotals(run, projects, again, (own, context) => readDueControls(run, own, context))
+    await read(again)
+    changed = await readChangedNow()
+  }
+  for (const { task, date, isOfRun } of changed)
     if (isOfRun) task.report.unreconciled.push({ date, difference: CHANGED_AGAIN })
 }
 
@@ -210,7 +213,7 @@ async function readChangedDays(run: Run, tasks: readonly Task[]): Promise<Change
 
 const CHANGED_AGAIN = 'the service changed the day again after it was read'
 
-/** Plans days that changed after the run read them, to be read once more. */
+/** Plans days that changed after the run read them, to be read again. */
 function planChanged(run: Run, changed: readonly ChangedDay[]): Task[] {
   const tasks = [...new Set(changed.map(({ task }) => task))]
   for (const task of tasks) {

@@ -41,7 +41,7 @@ import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
 import type { ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 
 /** A day that does not add up is read so often, each time with its control totals: the service may write it just then. */
-const READINGS = 3
+export const READINGS = 3
 
 /** A window to be read: of which project and stream, and which days. */
 interface Window {
