@@ -161,3 +161,36 @@ test('identical rejects and rejects without a day are counted alike in the run, 
   const [fresh] = await setup.database.rows('select sum(quarantined_rows)::int as rows from visibility.freshness')
   expect(fresh).toEqual({ rows: inRun })
 })
+
+test('a service of which always the same rows are malformed costs at most twice the requests of a healthy one', async () => {
+  const options = {
+    world: { projects: 1, prompts: 12, models: 2, brands: 4 },
+    config: { start_date: '2026-01-01', source: { page_limit: 4000 } },
+  }
+  const reading = async () => {
+    const requests: number[] = []
+    for (let run = 0; run < 3; run++) {
+      const { streams } = await setup.sync()
+      requests.push(streams.reduce((sum, stream) => sum + stream.requests, 0))
+    }
+    return requests
+  }
+  const tables = ['chats', ...FOUR_GRAINS.map(({ name }) => name)]
+  const rowsOfTables = () => Promise.all(tables.map((table) => count(table)))
+  await start(options)
+  const healthy = await reading()
+  const all = await rowsOfTables()
+  await start({ ...options, faults: BAD })
+  const malformed = await reading()
+  const ratios = malformed.map((requests, run) => requests / healthy[run]!)
+  expect({ healthy, malformed, most: Math.max(...ratios) <= 2 }).toEqual({ healthy, malformed, most: true })
+
+  // Every good row is loaded, and every other one is in quarantine once.
+  const good = await rowsOfTables()
+  const rejects = await setup.database.rows<{ stream: string; rows: number }>(
+    'select stream, sum(occurrences)::int as rows from visibility_ops.quarantine where resolved_at is null group by 1',
+  )
+  const rejected = tables.map((table) => rejects.find(({ stream }) => stream === table)?.rows ?? 0)
+  expect(good.map((rows, at) => rows + rejected[at]!)).toEqual(all)
+  expect(Math.min(...rejected)).toBeGreaterThan(0)
+})

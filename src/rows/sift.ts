@@ -315,15 +315,17 @@ export class Sifter<R extends Rows> {
 
   private reject(raw: unknown, index: number, reason: string): void {
     const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index }
-    if (this.rejectedTexts.has(reject.raw)) this.repeats++
-    this.rejectedTexts.add(reject.raw)
     const { range } = this.options
     // It belongs to its day if that can still be read, otherwise to the whole window.
-    const { date, brand } = (raw ?? {}) as { date?: unknown; brand?: { id?: unknown } | null }
+    const { id, date, brand } = (raw ?? {}) as { id?: unknown; date?: unknown; brand?: { id?: unknown } | null }
     if (typeof brand?.id === 'string') reject.brand = brand.id
     if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isDay(date)) {
       reject.date = date
     }
+    // Equal items that do not say what they are may be different rows.
+    const isNamed = typeof id === 'string' || (reject.brand !== undefined && reject.date !== undefined)
+    if (isNamed && this.rejectedTexts.has(reject.raw)) this.repeats++
+    this.rejectedTexts.add(reject.raw)
     this.rejects.push(reject)
   }
 

@@ -8,6 +8,8 @@ export const FIRST_DAYS = 7
 // If a stretch had no rows at all, the next window is this many times as long.
 const EMPTY_GROWTH = 4
 const LEARN_FROM_DAYS = 60
+// Rejected rows are not counted in the ledger.
+const WITH_REJECTS = 1.05
 
 type SizedDay = Pick<KnownDay, 'date' | 'rows'> & Partial<Pick<KnownDay, 'state'>>
 
@@ -26,7 +28,9 @@ export class Density {
     private readonly today: Day,
     private readonly firstDays = FIRST_DAYS,
   ) {
-    for (const { date, rows, state } of days) if (state !== 'vanishing') this.known.set(date, rows)
+    for (const { date, rows, state } of days) {
+      if (state !== 'vanishing') this.known.set(date, state === 'rejects' ? rows * WITH_REJECTS : rows)
+    }
     this.recent = days
       .filter(({ date }) => date < today)
       .slice(-LEARN_FROM_DAYS)

@@ -134,20 +134,37 @@ function withoutRejected(differences: readonly Difference[], rejects: readonly R
   return differences.filter(({ day, missing }) => {
     const dated = rejects.filter(({ date }) => date === day)
     if (missing === undefined || missing.rows > dated.length + undated.length) return true
-    const left = [...undated]
-    const explain = (some: Reject[], isIt: (reject: Reject) => boolean) => {
-      const at = some.findIndex(isIt)
-      if (at >= 0) some.splice(at, 1)
-      return at >= 0
-    }
-    // Those of the day first: the others may be needed for other days.
-    const isExplained = (brand: string | undefined) =>
-      [dated, left].some((some) => explain(some, (one) => one.brand === brand) || explain(some, (one) => !one.brand))
     const { brands, rows } = missing
-    const isDifferent = ![...brands, ...new Array<undefined>(Math.ceil(rows) - brands.size)].every(isExplained)
-    if (!isDifferent) undated = left
-    return isDifferent
+    const needs = [...brands, ...new Array<undefined>(Math.ceil(rows) - brands.size)]
+    const used = explain(needs, dated, undated)
+    if (used.size < needs.length) return true
+    undated = undated.filter((reject) => !used.has(reject))
+    return false
   })
+}
+
+/** Finds a reject for each missing row, undated ones only where no other is left. Gives those that are used. */
+function explain(
+  needs: readonly (string | undefined)[],
+  dated: readonly Reject[],
+  undated: readonly Reject[],
+): ReadonlyMap<Reject, number> {
+  const used = new Map<Reject, number>()
+  // A reject that explains another row is taken if that row has a second explanation.
+  const assign = (need: number, from: readonly Reject[], tried: Set<Reject>): boolean =>
+    from.some((reject) => {
+      const brand = needs[need]
+      if (tried.has(reject) || (brand !== undefined && reject.brand !== undefined && reject.brand !== brand))
+        return false
+      tried.add(reject)
+      const other = used.get(reject)
+      if (other !== undefined && !assign(other, from, tried)) return false
+      used.set(reject, need)
+      return true
+    })
+  const left = [...needs.keys()].filter((need) => !assign(need, dated, new Set()))
+  for (const need of left) if (!assign(need, [...dated, ...undated], new Set())) break
+  return used
 }
 
 /** Rows that a service may leave out of a report. */

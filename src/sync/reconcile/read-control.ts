@@ -134,7 +134,9 @@ export function controlDays(
   range: Range,
   { totals, rejects, rows }: { totals: TotalsByDay | undefined; rejects: readonly Reject[]; rows: readonly Row[] },
 ): Map<Day, ReadControlDay> {
-  const hasRejects = (day: Day) => rejects.some(({ date }) => date === undefined || date === day)
+  // A brand has one row a day. So a rejected row of a known brand can only be of a day without that brand.
+  const mayLack = (day: Day, { date, brand }: Reject) =>
+    date === day || (date === undefined && (brand === undefined || !totals?.get(day)?.has(brand)))
   const texts = new Map<Day, string[]>(daysIn(range).map((day) => [day, []]))
   const at = datePosition(stream)
   // Sums of fractions vary in their last digits.
@@ -143,7 +145,10 @@ export function controlDays(
   return new Map(
     [...texts].map(([day, of]) => {
       const brands = totals?.get(day) ?? new Map()
-      return [day, { brands, isWhole: !hasRejects(day), rowsDigest: digestText(of.sort()) }]
+      return [
+        day,
+        { brands, isWhole: !rejects.some((reject) => mayLack(day, reject)), rowsDigest: digestText(of.sort()) },
+      ]
     }),
   )
 }

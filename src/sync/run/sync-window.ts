@@ -152,19 +152,20 @@ async function readAndCompare(
 }
 
 /**
- * True if nothing shows that a page which cannot be compared is whole: it has another number of rows on some day than before, or a
- * total is not known. The report by date alone is shown to be whole by the finer reports that are compared with it.
+ * True if nothing shows that a page is whole: a day that cannot be compared, or of which a total is not known, has another number of
+ * rows than before. The report by date alone is shown to be whole by the finer reports that are compared with it.
  */
 function isUnproven(
   { streams }: Run,
   { stream, range, read, control }: Pick<Window, 'stream' | 'range'> & { read: BegunRead; control: ControlDays },
   { rowsByDay }: FoundDays,
 ): boolean {
+  const days = daysIn(range).filter((day) => (rowsByDay.get(day) ?? 0) !== read.rowsBeforeByDay.get(day))
   if (isCompared(stream) && stream.control !== 'brand limits')
-    return [...control.values()].some(({ isWhole }) => !isWhole)
+    return days.some((day) => control.get(day)?.isWhole === false)
   const isFiner = (other: DayStream) => isCompared(other) && other.control === 'brand totals' && !other.filters?.length
   if (isControl(stream) && !stream.filters?.length && streams.byDay.some(isFiner)) return false
-  return daysIn(range).some((day) => (rowsByDay.get(day) ?? 0) !== read.rowsBeforeByDay.get(day))
+  return days.length > 0
 }
 
 /** True if the newest day on which rows seem to be left out has as many rows when it is read alone. Long answers may be truncated. */
