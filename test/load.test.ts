@@ -91,7 +91,13 @@ describe('replacing a window', () => {
       for (const key of answer.keys()) rowsByDay.set(dayOf(key), (rowsByDay.get(dayOf(key)) ?? 0) + 1)
       const actionOf = ({ date, present, vanishing }: DayLoss) =>
         verdictOf(facts[DAYS.indexOf(date)]!, present, vanishing).action
-      return replaceWindow(tx, there, { ...window, actionOf, rows, rowsByDay, fencingToken: 1 })
+      return replaceWindow(tx, there, {
+        ...window,
+        actionOf,
+        rows,
+        rowsByDay,
+        newerDays: 'select null::date where false',
+      })
     })
   }
 

@@ -172,7 +172,10 @@ function stepsAfter(
     superseded: undefined,
     interrupted: [command === 'sync' ? 'go on where this run stopped' : 'read what this run left'],
     quarantined: ['look at the rows that failed validation', 'quarantine list'],
-    unreconciled: ['see which days differ; later runs read them again', 'status'],
+    unreconciled: [
+      `see which days differ; later runs read them again. Only if the service counts a stream in another way, set reconcile.ignore: [${streams}]`,
+      'status',
+    ],
     held:
       held !== undefined && others.length === 0
         ? ['if the rows are really gone, let it through', held.accept.replace('visibility-sync ', '')]

@@ -3,6 +3,7 @@ import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
+import { type DayOfStream, readDayOfStreams } from './days.ts'
 
 type Coverage = Selectable<OpsTables['coverage']>
 
@@ -59,7 +60,7 @@ export async function readYear(
 const MOST_CHANGES = 100
 
 export interface DayDetail {
-  streams: (Pick<Coverage, 'stream' | 'rows' | 'read_at' | 'run_id' | 'state' | 'held_since' | 'difference'> & {
+  streams: (DayOfStream & {
     /** The changes that the held answer would have made, as its run stored them; null if the day is not held, or the run was pruned. */
     held_because: { rows_present: number; rows_vanishing: number } | null
   })[]
@@ -76,20 +77,23 @@ export async function readDay(
   day: Day,
 ): Promise<DayDetail> {
   const ops = (table: string) => quote(warehouse.opsSchema, table)
-  const covered = await warehouse.pool.query<DayDetail['streams'][number]>(
-    `select c.stream, c.rows, c.read_at, c.run_id, c.state, c.held_since, c.difference, h.held_because
-     from ${ops('coverage')} c left join lateral (
-       select json_build_object('rows_present', held->'rows_present', 'rows_vanishing', held->'rows_vanishing') as held_because
-       from ${ops('runs')} run
-       cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
-       cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
-       where c.state = 'held' and run.run_id = c.run_id and entry->>'project_id' = $1 and entry->>'stream' = c.stream
-         and $3::date::text collate "C" between split_part(held->>'range', '..', 1) and split_part(held->>'range', '..', -1)
-       limit 1
-     ) h on true
-     where c.project_id = $1 and c.stream = any($2::text[]) and c.date = $3 order by c.stream`,
-    [projectId, streams, day],
+  const known = await readDayOfStreams(warehouse, projectId, streams, day)
+  const reviewed = known.filter(({ state }) => state === 'held')
+  type Because = NonNullable<DayDetail['streams'][number]['held_because']>
+  const because = await warehouse.pool.query<Because & { stream: string; run_id: number }>(
+    `select entry->>'stream' as stream, run_id, (held->>'rows_present')::int as rows_present, (held->>'rows_vanishing')::int as rows_vanishing
+     from ${ops('runs')} run
+     cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
+     cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
+     where run_id = any($2) and entry->>'project_id' = $1
+       and $3::date::text collate "C" between split_part(held->>'range', '..', 1) and split_part(held->>'range', '..', -1)`,
+    [projectId, reviewed.map(({ run_id }) => run_id), day],
   )
+  const covered = known.map((row) => {
+    const found = because.rows.find(({ stream, run_id }) => stream === row.stream && run_id === row.run_id)
+    const { rows_present = 0, rows_vanishing = 0 } = found ?? {}
+    return { ...row, held_because: found === undefined ? null : { rows_present, rows_vanishing } }
+  })
   const changes = await warehouse.pool.query<DayDetail['changes'][number]>(
     `select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ${ops('restatements')}
      where project_id = $1 and stream = any($2::text[]) and date = $3 order by seen_at desc limit ${MOST_CHANGES}`,
@@ -103,5 +107,5 @@ export async function readDay(
      group by stream order by stream`,
     [projectId, streams, day],
   )
-  return { streams: covered.rows, changes: changes.rows, quarantine: quarantine.rows }
+  return { streams: covered, changes: changes.rows, quarantine: quarantine.rows }
 }

@@ -213,6 +213,12 @@ export function daysUnlessSuperseded(
   }
 }
 
+/** A query in SQL of the days of a stream that were read after a read began. */
+export function daysReadAfter({ opsSchema }: Warehouse, { projectId, stream }: ProjectStream, token: number): string {
+  return `select date from ${quote(opsSchema, 'coverage')}
+    where project_id = ${literal(projectId)} and stream = ${literal(stream)} and read_order > ${token}`
+}
+
 /** A condition in SQL on a day: it is in review, differs, or has rejects. */
 export function isUnsound(alias: string): string {
   const states = [STORED_AS.rejects, STORED_AS.vanishing, STORED_AS.differs]
@@ -338,6 +344,33 @@ export async function forgetDays(
     .deleteFrom('coverage')
     .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.settled }))
     .where(sql<boolean>`date = any(${[...days]}::date[])`)
+    .execute()
+}
+
+/** What is known of one day of a stream, in the words of the tables. */
+export interface DayOfStream {
+  stream: string
+  rows: number
+  read_at: Date
+  run_id: number
+  state: CoverageState
+  reviewedSince: Date | null
+  difference: string | null
+}
+
+/** What is known of a day, for each stream of a project that read it. */
+export function readDayOfStreams(
+  { ops }: Warehouse,
+  projectId: string,
+  streams: readonly string[],
+  day: Day,
+): Promise<DayOfStream[]> {
+  return ops
+    .selectFrom('coverage')
+    .select(['stream', 'rows', 'read_at', 'run_id', 'state', 'held_since as reviewedSince', 'difference'])
+    .where((eb) => eb.and({ project_id: projectId, date: day }))
+    .where(sql<boolean>`stream = any(${[...streams]}::text[])`)
+    .orderBy('stream')
     .execute()
 }
 
@@ -532,14 +565,16 @@ export const OMITS_ROWS =
 export async function readDiffering(
   { pool, opsSchema }: Warehouse,
   state: 'differs' | 'settled',
+  projectId?: string,
 ): Promise<DifferingRange[]> {
   const { rows } = await pool.query<DifferingRange>(
     `select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
        (array_agg(difference order by date desc))[1] as difference
      from ${quote(opsSchema, 'coverage')}
      where state = $1 and difference is not null and ($1 <> '${STORED_AS.settled}' or reconciled_at is not null)
+       and ($2::text is null or project_id = $2)
      group by 1, 2 order by 1, 2`,
-    [STORED_AS[state]],
+    [STORED_AS[state], projectId],
   )
   return rows
 }

@@ -12,6 +12,7 @@ import {
   type BegunRead,
   beginRead,
   type DayEntryToWrite,
+  daysReadAfter,
   daysUnlessSuperseded,
   markMoved,
   type PriorDays,
@@ -227,8 +228,9 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       return verdict.action
     }
     for (const date of daysIn(range)) actionOf({ date, present: 0, vanishing: 0 })
+    const newerDays = daysReadAfter(warehouse, projectStream, read.fencingToken)
     const window = { projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay }
-    const effect = await replaceWindow(tx, snapshot, { ...window, actionOf, fencingToken: read.fencingToken })
+    const effect = await replaceWindow(tx, snapshot, { ...window, actionOf, newerDays })
     const days = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
     tx.atCommit.push(...noteChangedDays(warehouse, config, { projectId, table: stream.table, days }))
     await saveLedger(run, tx, load, { prior, effect, rejects, judged })

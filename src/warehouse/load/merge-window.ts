@@ -1,6 +1,5 @@
 import type { PoolClient } from 'pg'
 import type { Day } from '../../core/day.ts'
-import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { differingRows } from './differing-rows.ts'
 import type { RowHashes } from './row-digest.ts'
@@ -43,7 +42,7 @@ export async function mergeWindow(
   const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
   const whereCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.whereDifferent}`
   const merge: Merge = { client, sql, keyHasDate, window: [projectId, range.from, range.to], whereCompared }
-  if (!keyHasDate) await dropSupersededRows(client, warehouse, load, sql)
+  if (!keyHasDate) await dropSupersededRows(client, load, sql)
   const compared = await compareDays(merge)
   const days = (differing === undefined ? compared : wholeDays(compared, load)).map((day) => {
     return { ...day, action: load.actionOf({ date: day.date, present: day.present, vanishing: day.deleted }) }
@@ -151,16 +150,10 @@ async function countMoved({ client, sql, window }: Merge, kept: readonly Day[]):
 }
 
 /** Rows that are stored under a day which was read after this answer was asked for: that read wins. */
-async function dropSupersededRows(
-  client: PoolClient,
-  warehouse: Warehouse,
-  load: WindowLoad,
-  sql: Stage,
-): Promise<void> {
+async function dropSupersededRows(client: PoolClient, load: WindowLoad, sql: Stage): Promise<void> {
   await client.query(
-    `delete from ${sql.stage} s using ${sql.table} t, ${quote(warehouse.opsSchema, 'coverage')} c
-     where ${sql.keysMatch} and t.date not between $2 and $3
-       and c.project_id = $1 and c.stream = $4 and c.date = t.date and c.read_order > $5`,
-    [load.projectId, load.range.from, load.range.to, load.stream.name, load.fencingToken],
+    `delete from ${sql.stage} s using ${sql.table} t
+     where ${sql.keysMatch} and t.date not between $1 and $2 and t.date in (${load.newerDays})`,
+    [load.range.from, load.range.to],
   )
 }

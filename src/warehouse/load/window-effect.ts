@@ -41,8 +41,8 @@ export interface WindowLoad extends Window {
   rowsByDay: ReadonlyMap<Day, number>
   /** Called for each day that has rows in the table or in the answer. */
   actionOf: (day: DayLoss) => Action
-  /** The number of this read; rows that a newer read put on other days are left alone. */
-  fencingToken: number
+  /** A query of the days that were read after this read began: their rows are left alone. */
+  newerDays: string
 }
 
 /** The effect of a load that kept the rows of no day. */

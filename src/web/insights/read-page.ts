@@ -3,6 +3,7 @@ import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { clip, count, grouped, listSome } from '../../core/text.ts'
+import { readDiffering } from '../../ledger/days.ts'
 import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
 import { DETAIL_STATEMENTS } from './detail-statements.ts'
 import { type Filters, noDays, type PagePath } from './filters.ts'
@@ -222,12 +223,8 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
       return { sql: limited, rows: own === undefined && OF_OWN.has(section) ? [] : await all<Row>(limited) }
     },
     async omitting(): Promise<string[]> {
-      const found = await all<{ stream: string }>(
-        `select distinct stream from ${quote(warehouse.opsSchema, 'coverage')}
-         where project_id = ${project} and state = 'read' and reconciled_at is not null and difference is not null
-           and stream <> 'chats' order by 1`,
-      )
-      return found.map(({ stream }) => stream)
+      const differing = await readDiffering(warehouse, 'settled', filters.project)
+      return differing.flatMap(({ stream }) => (stream === 'chats' ? [] : [stream]))
     },
     async extent(): Promise<Found['extent']> {
       const [found] = await all<{ first: Day | null; last: Day }>(

@@ -22,7 +22,7 @@ export function dayPanel({ project, streams, day, known, range }: CalendarData, 
         ? 'most of its rows'
         : `${grouped(rows_vanishing)} of ${count(rows_present!, 'row')} of its window`
     const notes = [
-      row?.state === 'held' && html`Held ${time(row.held_since, now)}: ${lost} would have vanished.`,
+      row?.state === 'held' && html`Held ${time(row.reviewedSince, now)}: ${lost} would have vanished.`,
       row?.difference != null && `${row.difference}.`,
       rejected &&
         html`<a href="${href('/quarantine', { project, stream })}">${quarantinedWords(rejected)}</a>: ${rejected.reason.slice(0, 160)}`,
