@@ -4,9 +4,15 @@ import { Client } from 'pg'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { startMetabase } from './support/metabase-server.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
+
+/** Names, texts and addresses of which the planner has statistics, in tables with policies and in their partitions and indexes. */
+const STATISTICS_OF_TEXTS = `
+  select tablename::text, attname::text from pg_stats where (schemaname = 'visibility' or tablename ~ '_(20\\d\\d_\\d\\d|rest)')
+    and attname ~ '^(name|text|url|domain|title|channel_title|classification|regex|md5|occupation|industry)$'`
 
 describe('grant', () => {
   /* grant and check claim nothing of privileges that the database does not confirm. */
@@ -230,10 +236,12 @@ describe('restricted readers', () => {
         chat_contents: { share: 0.05, requests_per_day: 5 },
       },
     })
-    await cli('sync')
     for (const role of [first, second, everybody])
       await setup.database.rows(`create role ${role} login password 'secret'`)
     const [a, b] = ids()
+    // Before Postgres 18, only a superuser could remove statistics from before the first restriction.
+    expect((await cli('grant', '--role', first, '--project', a)).code).toBe(0)
+    await cli('sync')
     expect((await cli('grant', '--role', everybody)).code).toBe(0)
     expect((await cli('grant', '--role', first, '--project', a)).code).toBe(0)
     expect((await cli('grant', '--role', second, '--project', a, '--project', b)).code).toBe(0)
@@ -334,6 +342,45 @@ describe('restricted readers', () => {
     await client.query('reset row_security')
   })
 
+  /** Finds a value that the planner's statistics have, by nothing but the rows that it expects of comparisons. */
+  async function searchByExplain(role: string, table: string, column: string): Promise<string | undefined> {
+    const expected = async (comparison: '<' | '<=', value: string) => {
+      const plan = await shown(role, `explain select from ${table} where ${column} ${comparison} '${value}'`)
+      return Number(/ rows=(\d+) /.exec(plan)![1])
+    }
+    const CHARACTERS = [...'-./0123456789:?_abcdefghijklmnopqrstuvwxyz~']
+    let found = ''
+    while (found.length < 200) {
+      const counts: number[] = []
+      for (const character of CHARACTERS) counts.push(await expected('<', found + character))
+      const steps = counts.slice(1).map((rows, index) => rows - counts[index]!)
+      const largest = Math.max(...steps)
+      if (largest <= 0) return undefined
+      found += CHARACTERS[steps.indexOf(largest)]
+      if ((await expected('<=', found)) > (await expected('<', found))) return found
+    }
+    return undefined
+  }
+
+  test('the estimates of the planner show no value of another project', async () => {
+    // Many rows of one page, as a page that is cited every day has.
+    const [, b] = ids()
+    const url = 'https://secret.example/of-another-client'
+    await setup.database.rows(
+      `insert into visibility.urls (project_id, date, url) select $1, current_date + i, $2 from generate_series(1, 3000) i`,
+      [b, url],
+    )
+    await setup.database.rows('analyze')
+    await setup.database.rows(`create table public.unprotected as table visibility.urls`)
+    await setup.database.rows(
+      `alter table public.unprotected enable row level security; analyze public.unprotected;
+       create policy own on public.unprotected using (project_id = '${ids()[0]}'); grant select on public.unprotected to ${first}`,
+    )
+    expect(await searchByExplain(first, 'public.unprotected', 'url')).toBe(url)
+    expect(await searchByExplain(first, 'visibility.urls', 'url')).toBeUndefined()
+    expect(await setup.database.rows(STATISTICS_OF_TEXTS)).toEqual([])
+  })
+
   test('tables and views that are made later are restricted, also those of a report in months', async () => {
     const more = [...REPORTS, { name: 'later', dimensions: ['date', 'country_code', 'model_id'] }]
     const config = { ...setup.fileConfig, reports: more, warehouse: { partition: 'month' } }
@@ -346,6 +393,8 @@ describe('restricted readers', () => {
     expect((await clients.get(everybody)!.query('select distinct project_id from visibility.later')).rows).toHaveLength(
       3,
     )
+    await setup.database.rows('analyze')
+    expect(await setup.database.rows(STATISTICS_OF_TEXTS)).toEqual([])
   }, 180_000)
 
   test('a foreign view stays closed to a restricted reader, and a membership that grants more is reported', async () => {
@@ -404,4 +453,32 @@ describe('restricted readers', () => {
     await migrate(setup.database.warehouse, configOf(setup.fileConfig, setup.env))
     expect(await shown(second, 'select * from visibility.projects')).toContain('permission denied')
   })
+})
+
+test('statistics from before the first restriction are removed, or reported with what removes them', async () => {
+  const database = await createDatabase('reports')
+  const role = `client_${randomBytes(4).toString('hex')}`
+  await database.rows(`create role ${role}`)
+  closeLater(() => database.rows(`grant ${role} to current_user; drop owned by ${role}; drop role ${role}`))
+  await database.rows(
+    `insert into visibility.projects (project_id, name) select p, 'Client ' || p from unnest('{a,b}'::text[]) p;
+     insert into visibility.brands (project_id, brand_id, name, is_own) select 'b', 'b' || i, 'Brand ' || i, false from generate_series(1, 100) i;
+     analyze`,
+  )
+  const [{ removes }] = (await database.rows<{ removes: boolean }>(
+    `select current_setting('server_version_num')::int >= 180000 or current_setting('is_superuser')::boolean as removes`,
+  )) as [{ removes: boolean }]
+  const before = await database.rows(STATISTICS_OF_TEXTS)
+  const result = await runCli(['grant', '--role', role, '--project', 'a', '--json'], {
+    env: { DATABASE_URL: database.url },
+    config: {},
+  })
+  const problem = expect.stringMatching(
+    /the planner has statistics of .*visibility.brands.name.*delete from pg_statistic/,
+  )
+  expect(result.json()).toMatchObject({ ok: removes, problems: removes ? [] : [problem] })
+  expect(await database.rows(STATISTICS_OF_TEXTS)).toEqual(removes ? [] : before)
+  // What the planner is to forget is not collected again.
+  await database.rows('analyze')
+  expect(await database.rows(STATISTICS_OF_TEXTS)).toEqual(removes ? [] : before)
 })

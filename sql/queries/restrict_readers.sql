@@ -6,6 +6,8 @@ with reader as (
   where p.polrelid = to_regclass('{schema}.projects') and starts_with(p.polname, 'visibility_sync_reader_')
 ), relation as materialized (
   select r.*, has_project and not is_view as has_policies from ({part restricted_relations}) r where exists (select from reader)
+), hidden as materialized (
+  {part hidden_texts}
 )
 select format('alter view %s set (security_invoker = true)', name) as statement from relation where is_view and not is_invoker
 union all
@@ -23,3 +25,12 @@ select format('grant select on %s to public', name) from relation where is_ops a
 union all
 select format('grant select on %s to %I', name, role) from relation cross join reader
 where not is_ops and relname <> all($1::text[]) and not has_table_privilege(role, oid, 'select')
+union all
+select statement from hidden where not is_hidden
+union all
+-- What was collected before. Postgres before version 18 lets only a superuser remove it.
+select case when current_setting('server_version_num')::int >= 180000
+  then format('select pg_clear_attribute_stats(%L, %L, %L, %L)', h.nspname, h.relname, h.attname, s.inherited)
+  else format('delete from pg_statistic where starelid = %s and staattnum = %s', attrelid, attnum) end
+from hidden h join pg_stats s on (s.schemaname, s.tablename, s.attname) = (h.nspname, h.relname, h.attname)
+where current_setting('server_version_num')::int >= 180000 or current_setting('is_superuser')::boolean

@@ -91,6 +91,7 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
       )
       await client.query(`delete from ${rest(warehouse, table)} where ${within}`)
       await client.query(attachStatement(warehouse, table, month))
+      await applyRestrictions(tx)
       return rowCount ?? 0
     },
     signal,

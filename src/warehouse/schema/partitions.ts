@@ -2,6 +2,7 @@ import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction } from '../transaction.ts'
+import { applyRestrictions } from './restrict-reader.ts'
 
 /* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 
@@ -22,6 +23,7 @@ export async function ensureMonths(warehouse: Warehouse, table: string, days: It
       if (layout !== 'months' || months.has(month)) return
       await tx.client.query(partStatement(tx, table, month))
       await tx.client.query(attachStatement(tx, table, month))
+      await applyRestrictions(tx)
     })
   }
 }

@@ -3,7 +3,7 @@ import { quote } from '../../core/identifier.ts'
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
 import type { Restriction } from './restrict-reader.ts'
-import { fillIn, readSql } from './views.ts'
+import { fillIn } from './views.ts'
 
 export interface ReaderVerdict {
   /** How many tables and views there are to read. */
@@ -147,7 +147,7 @@ async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restr
   const { rows: used } = await pool.query<{ name: string; hasPolicies: boolean; isReadable: boolean }>(
     fillIn(
       `select * from (select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege($1, oid, 'select') as "isReadable"
-         from (${readSql('views/parts/restricted_relations')}) r where not is_ops) r where "isReadable" or relname <> all($2)`,
+         from ({part restricted_relations}) r where not is_ops) r where "isReadable" or relname <> all($2)`,
       warehouse,
     ),
     [role, unused],
@@ -162,14 +162,32 @@ async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restr
        and has_table_privilege(r.oid, to_regclass(quote_ident($1) || '.projects'), 'select') order by 1`,
     [schema, role, used.map(({ name }) => name)],
   )
+  const { rows: collected } = await pool.query<Found>(
+    fillIn(
+      `with relation as (select r.*, has_project and not is_view as has_policies from ({part restricted_relations}) r),
+         hidden as ({part hidden_texts})
+       select distinct format('%I.%I.%I', nspname, relname, hidden.attname) as name from hidden
+       join pg_stats on (schemaname, tablename, pg_stats.attname) = (nspname, relname, hidden.attname) order by 1`,
+      warehouse,
+    ),
+  )
   const tables = used.filter(({ hasPolicies }) => hasPolicies).map(({ name }) => name)
   const seen = await askAs(warehouse, { role, projects }, tables)
   const problems = [
     ...used.filter(({ isReadable }) => !isReadable).map(({ name }) => `${role} cannot read ${name}`),
     ...others.map(({ problem }) => problem),
     ...(seen ?? []).map((name) => `${role} sees rows of other projects in ${name}`),
+    ...(collected.length === 0 ? [] : [collectedBefore(role, collected)]),
   ]
   return { relations: used.length, problems, wasAsked: seen !== undefined }
+}
+
+function collectedBefore(role: string, columns: readonly Found[]): string {
+  const names = listSome(columns.map(({ name }) => name))
+  return (
+    `${role} can find values of other projects by "explain", because the planner has statistics of ${names}; run as a superuser: ` +
+    'delete from pg_statistic s using pg_attribute a where (a.attrelid, a.attnum, a.attstattarget) = (s.starelid, s.staattnum, 0)'
+  )
 }
 
 /** The tables in which the role sees other projects; undefined if we may not take on the role. */
