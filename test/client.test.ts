@@ -262,6 +262,14 @@ describe('faults', () => {
     expect(failure.message.length).toBeLessThan(500)
     expect(seen[0]!.headers['x-api-key']).toBe('the-secret-key')
     expect(seen[0]!.url).not.toContain('the-secret-key')
+    // Of a long body only the beginning is read, which is no JSON.
+    const spelled = Array.from('the-secret-key', (letter) => `\\u00${letter.charCodeAt(0).toString(16)}`).join('')
+    const escaped = await serve((_request, response) =>
+      response
+        .writeHead(418, { 'content-type': 'application/json' })
+        .end(`{"message":"you sent ${spelled}, ${'long '.repeat(50_000)}"}`),
+    )
+    await expect(clientOf(escaped.url).chats(caller, chats)).rejects.toThrow('you sent [redacted')
     const dead = clientOf('http://127.0.0.1:1/v1', { maxAttempts: 1, patienceMs: 100 })
     const refused: Error = await dead.chats(caller, chats).then(
       () => new Error('was accepted'),

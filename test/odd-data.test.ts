@@ -25,6 +25,7 @@ describe('odd rows', () => {
   async function startWith(
     { rows = [], prompts = [] }: { rows?: object[]; prompts?: object[] },
     config: Record<string, unknown> = {},
+    spell = (json: string) => json,
   ): Promise<void> {
     setup = await setUp({
       world: { projects: 1, prompts: 1, models: 1, brands: 1 },
@@ -42,7 +43,7 @@ describe('odd rows', () => {
         const asked = body === '' ? Object.fromEntries(url.searchParams) : (JSON.parse(body) as Record<string, string>)
         const [limit, offset] = [Number(asked.limit), Number(asked.offset ?? 0)]
         const data = (url.pathname.endsWith('brands') ? rows : prompts).slice(offset, offset + limit)
-        response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data }))
+        response.writeHead(200, { 'content-type': 'application/json' }).end(spell(JSON.stringify({ data })))
       })
     })
     const { origin } = await listening(server)
@@ -63,10 +64,21 @@ describe('odd rows', () => {
     (await rowsOf<{ n: number }>(`select count(*)::int as n from ${table}`))[0]!.n
   const failures = (report: Awaited<ReturnType<Setup['sync']>>) => report.streams.flatMap(({ failed }) => failed)
 
-  test('the key inside valid rows is stored nowhere, and noted as drift', async () => {
+  const escaped = (text: string) => `\\u${text.charCodeAt(0).toString(16).padStart(4, '0')}`
+
+  test.each([
+    ['as it is', (key: string) => key],
+    ['escaped', (key: string) => Array.from(key, escaped).join('')],
+    [
+      'partly escaped',
+      (key: string) => key.replaceAll(/[ey]/g, (letter) => escaped(letter).toUpperCase().replace('U', 'u')),
+    ],
+  ])('the key inside valid rows is stored nowhere, and noted as drift: %s', async (_, spelled) => {
     const key = COMPANY_KEY
     const prompt = { id: 'pr_1', messages: [{ content: `what is ${key}?` }], user_location: { country: 'DE' } }
-    await startWith({ rows: [row('kw_1', `Brand ${key}`), row('kw_2')], prompts: [prompt] })
+    await startWith({ rows: [row('kw_1', `Brand ${key}`), row('kw_2')], prompts: [prompt] }, {}, (json) =>
+      json.replaceAll(key, () => spelled(key)),
+    )
     const report = await setup.sync()
     expect([report.outcome, failures(report)]).toEqual(['complete', []])
     const tables = await rowsOf<{ name: string }>(

@@ -13,6 +13,7 @@ import {
   siftingSink,
 } from '../src/rows/sift.ts'
 import { type Bounds, type ItemSink, parseItems } from '../src/source/parse-items.ts'
+import { REPEATED_KEY, withoutKey } from '../src/source/without-key.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import { prompts } from '../src/streams/prompts.ts'
 import { RowList, type Stream } from '../src/streams/stream.ts'
@@ -595,4 +596,43 @@ describe('sifting', () => {
     )
     expect([rows.length, rejects.length]).toEqual([1, 1])
   })
+})
+
+test('the key is found in every spelling of JSON, and nothing else changes', () => {
+  const ODD = ['"', '\\', '/', '\n', 'u', 'n', '0', 'é', '😀']
+  const character = fc.oneof(fc.constantFrom(...ODD), fc.string({ minLength: 1, maxLength: 1 }))
+  const text = fc.array(character, { maxLength: 12 }).map((parts) => parts.join(''))
+  // A digit of each number says how the next character is written.
+  const choices = fc.array(fc.nat(2), { minLength: 1, maxLength: 20 })
+  const escapedUnits = (part: string) =>
+    Array.from({ length: part.length }, (_, index) => part.charCodeAt(index).toString(16).padStart(4, '0'))
+  const spell = (words: string, ways: readonly number[]) =>
+    Array.from(words, (part, index) => {
+      const way = ways[index % ways.length]
+      if (way === 0)
+        return escapedUnits(part)
+          .map((hex) => `\\u${hex}`)
+          .join('')
+      if (way === 1)
+        return escapedUnits(part)
+          .map((hex) => `\\u${hex.toUpperCase()}`)
+          .join('')
+      return part === '/' ? '\\/' : JSON.stringify(part).slice(1, -1)
+    }).join('')
+  fc.assert(
+    fc.property(text, text, text, choices, (start, before, after, ways) => {
+      const key = `${start}Key-${start}`.padEnd(8, '_')
+      const words = `${before}${key}${after}`
+      const given = Buffer.from(`{"a":"${spell(words, ways)}","b":[1,"${spell(before, ways)}"]}`)
+      expect(JSON.parse(given.toString())).toEqual({ a: words, b: [1, before] })
+      const clean = withoutKey(given, key)!
+      expect(JSON.parse(clean.toString())).toEqual({
+        a: words.replaceAll(key, () => REPEATED_KEY),
+        b: [1, before.replaceAll(key, () => REPEATED_KEY)],
+      })
+      const other = Buffer.from(`["${spell(before, ways)}"]`)
+      if (!before.includes(key)) expect(withoutKey(other, key)).toBeUndefined()
+    }),
+    { numRuns: sized(300, 20_000) },
+  )
 })

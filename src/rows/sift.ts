@@ -1,8 +1,8 @@
 import { type Day, isDay } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip, count as counted } from '../core/text.ts'
-import { REPEATED_KEY } from '../source/parse-answer.ts'
 import type { ItemSink, Origin } from '../source/parse-items.ts'
+import { REPEATED_KEY } from '../source/without-key.ts'
 import {
   type Child,
   datePosition,

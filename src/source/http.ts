@@ -27,6 +27,7 @@ import { type Answer, parseAnswer } from './parse-answer.ts'
 import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
 import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RATE_LIMITED, RetryPolicy, UnsentError } from './retry-policy.ts'
+import { withoutKey } from './without-key.ts'
 
 export interface HttpOptions {
   baseUrl: string
@@ -143,7 +144,7 @@ export function createHttp(options: HttpOptions): HttpClient {
         refuseOtherTime(head, now)
         if (isTooLong) throw tooLargeError(operation)
         if (status < 200 || status >= 300) {
-          const message = clip(errorMessage(await errorText(head, body.bytes)))
+          const message = clip(errorMessage(await errorText(head, body.bytes, key)))
           throw failureOf(status, message, operation, rate)
         }
         const answer = await usableAnswer(request, key, { head, body }, context)
@@ -320,12 +321,11 @@ export function createHttp(options: HttpOptions): HttpClient {
 }
 
 /** The body of an error, as far as it can be read. Only the status decides what happens. */
-async function errorText({ headers }: PlainResponse, bytes: Buffer): Promise<string> {
-  if (headers['content-encoding'] !== 'gzip') return bytes.toString('utf8', 0, ERROR_BYTES)
-  return unzip(bytes, 16 * ERROR_BYTES).then(
-    (unpacked) => unpacked.toString('utf8', 0, ERROR_BYTES),
-    () => '',
-  )
+async function errorText({ headers }: PlainResponse, given: Buffer, key: string): Promise<string> {
+  const isPacked = headers['content-encoding'] === 'gzip'
+  const bytes = isPacked ? await unzip(given, 16 * ERROR_BYTES).catch(() => Buffer.alloc(0)) : given
+  const start = bytes.subarray(0, ERROR_BYTES)
+  return (withoutKey(start, key) ?? start).toString('utf8')
 }
 
 /** The smallest request that there is, for when its answer matters less than that there is one. */

@@ -2,6 +2,7 @@ import { RefusedError, TransientError } from '../core/errors.ts'
 import { count as counted } from '../core/text.ts'
 import { JsonScanner } from './json-scanner.ts'
 import { type ItemSink, parseItems } from './parse-items.ts'
+import { withoutKey } from './without-key.ts'
 
 /** The parsed body of a success. */
 export interface Answer {
@@ -64,19 +65,6 @@ export async function parseAnswer(
     // The parser's own words may quote the answer.
     throw new TransientError(`${operation}: the answer is not whole JSON (${bytes.length} bytes)`)
   }
-}
-
-/** Replaces the key in an answer that repeats it. */
-export const REPEATED_KEY = '[redacted key]'
-// A shorter key may be part of an ordinary text, and a key of digits part of a number.
-const SHORTEST_KEY = 8
-const LIKE_A_NUMBER = /^[\d.+eE-]*$/
-
-/** The answer without the key that it was asked for with; undefined if the key is not in it. */
-function withoutKey(bytes: Buffer, key: string): Buffer | undefined {
-  if (key.length < SHORTEST_KEY || LIKE_A_NUMBER.test(key)) return undefined
-  const written = JSON.stringify(key).slice(1, -1)
-  return bytes.includes(written) ? Buffer.from(bytes.toString('utf8').replaceAll(written, REPEATED_KEY)) : undefined
 }
 
 class Collected implements ItemSink {
