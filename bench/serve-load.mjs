@@ -49,13 +49,13 @@ const serve = start([at('../bin/visibility-sync.js'), 'serve', '--port', '0'], {
   VISIBILITY_PROJECTS: 'p',
   DATABASE_URL: server.url,
   VISIBILITY_CONFIG: config,
-  VISIBILITY_TOKEN: 'token',
+  VISIBILITY_TOKEN: 'a-token-for-tests',
   LOG_LEVEL: 'error',
 })
 const url = await said(serve, /Serving: +(\S+)/)
 const idle = start([at('replay-server.mjs'), url, ...PATHS], { PATH: process.env.PATH })
 const idleUrl = `http://127.0.0.1:${await said(idle, /at (\d+)/)}`
-const headers = { authorization: 'Bearer token', 'content-type': 'application/json' }
+const headers = { authorization: 'Bearer a-token-for-tests', 'content-type': 'application/json' }
 const wait = (ms) => new Promise((done) => setTimeout(done, ms))
 
 async function backfill() {

@@ -111,7 +111,7 @@ describe('every secret of the configuration is redacted from the output', () => 
       'hunter22',
     ],
     ['a webhook', 'alerts: { webhook_url: "https://h.example/T0/B0/0123456789abcdef01" }', {}, '0123456789abcdef01'],
-    ['the token', '', { VISIBILITY_TOKEN: 'token-123' }, 'token-123'],
+    ['the token', '', { VISIBILITY_TOKEN: 'token-0123456789' }, 'token-0123456789'],
     ['the key of Metabase', '', { METABASE_API_KEY: 'mb_12345' }, 'mb_12345'],
     ['the password of its database', '', { METABASE_DATABASE_URL: 'postgres://r:hunter22@h/d' }, 'hunter22'],
   ]
@@ -292,6 +292,14 @@ describe('bad input is refused with the field, the value and what is allowed', (
     expect(failure('lookback_days: 3', { DATABASE_URL: 'mysql://h/d' })).toMatch(/^DATABASE_URL: warehouse\.url: got/)
     expect(failure('projects: or_1', { VISIBILITY_PROJECTS: 'or_2' })).toContain('projects: got')
     expect(failure('', { VISIBILITY_PROJECTS: 'or_a; or_b' })).toMatch(/^VISIBILITY_PROJECTS: .*got "or_a; or_b"/)
+  })
+
+  test('a token that could be guessed is refused with how to make one, and is not shown', () => {
+    const message = failure('', { VISIBILITY_TOKEN: 'fifteen-letters' })
+    expect(message).toBe(
+      'VISIBILITY_TOKEN: got 15 characters; allowed: at least 16, as "openssl rand -hex 24" prints them',
+    )
+    expect(load('', { VISIBILITY_TOKEN: 'sixteen--letters' }).token).toBe('sixteen--letters')
   })
 
   test('a variable that begins like ours and is unknown is a warning, unless the file mentions it', () => {

@@ -132,7 +132,7 @@ describe('npm run demo', () => {
       VISIBILITY_API_URL: api,
       VISIBILITY_API_KEY: 'k',
       VISIBILITY_PROJECTS: 'or_mine',
-      VISIBILITY_TOKEN: 'a-token-of-mine',
+      VISIBILITY_TOKEN: 'a-token-of-my-own',
       PGHOST: address.hostname,
       PGPORT: address.port,
       http_proxy: `http://${trap.host}`,
@@ -144,7 +144,7 @@ describe('npm run demo', () => {
     expect((await fetch(`${page}/healthz`)).status).toBe(200)
     const backfill = await fetch(`${page}/api/backfills`, {
       method: 'POST',
-      headers: { authorization: 'Bearer a-token-of-mine', 'content-type': 'application/json' },
+      headers: { authorization: 'Bearer a-token-of-my-own', 'content-type': 'application/json' },
       body: '{}',
     })
     expect(backfill.status).toBe(404)

@@ -21,7 +21,7 @@ export interface Session {
 const COOKIE = 'visibility_session'
 const LONGEST_MS = 12 * 3_600_000
 const MOST_SESSIONS = 100
-/** Wrong tokens of one address in a minute; a correct one is always accepted. */
+/** Wrong tokens in a minute, of all addresses together: an attacker may have many. A correct one is always accepted. */
 export const MOST_FAILURES = 5
 const HTML = 'text/html; charset=utf-8'
 
@@ -63,7 +63,7 @@ export function signInRoutes(
   app: FastifyInstance,
   { token, sessions, version, log }: { token: string; sessions: Sessions; version: string; log: Log },
 ): Guards {
-  const limit = app.createRateLimit()
+  const limit = app.createRateLimit({ keyGenerator: () => 'all' })
   /** Counts a wrong token, and gives the seconds to wait after too many. */
   const countFailure = async (request: FastifyRequest) => {
     const counted = await limit(request)
@@ -99,8 +99,8 @@ export function signInRoutes(
     if (!isSame(readQuery(request.body ?? {}, ['token']).token ?? '', token)) {
       const wait = await countFailure(request)
       log.warn({ address }, wait === 0 ? 'a sign-in was refused' : 'too many attempts to sign in')
-      if (wait === 0) return show(reply, 401, 'That is not the token of this server.')
-      return show(reply.header('retry-after', wait), 429, `Too many attempts. Try again in ${wait} s.`)
+      const error = 'That is not the token of this server.'
+      return wait === 0 ? show(reply, 401, error) : show(reply.header('retry-after', wait), 429, error)
     }
     const { id, session } = sessions.begin()
     log.info({ session: session.number, address }, 'signed in')

@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
-import { clip, didYouMean } from '../text.ts'
+import { clip, count, didYouMean } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
@@ -114,6 +114,7 @@ function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redact
     return secret
   }
   const token = fromEnv('VISIBILITY_TOKEN')
+  refuseShortToken(token)
   const metabase = {
     api_key: fromEnv('METABASE_API_KEY'),
     user: nonEmpty(env.METABASE_USER),
@@ -245,6 +246,16 @@ function fromEnvironment(env: NodeJS.ProcessEnv, name: string): string | undefin
   } catch (cause) {
     throw new UsageError(`${name}_FILE: ${shownPath(file)} cannot be read (${codeOf(cause) ?? 'not a file'})`)
   }
+}
+
+// Whoever reaches the pages may guess.
+const SHORTEST_TOKEN = 16
+
+function refuseShortToken(token: string | undefined): void {
+  if (token === undefined || token.length >= SHORTEST_TOKEN) return
+  throw new UsageError(
+    `VISIBILITY_TOKEN: got ${count(token.length, 'character')}; allowed: at least ${SHORTEST_TOKEN}, as "openssl rand -hex 24" prints them`,
+  )
 }
 
 /** People may write the secret itself where the name of its file belongs. */
