@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
@@ -6,6 +7,8 @@ import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
 import { countDays } from '../src/core/day.ts'
 import { DownError, TransientError, UsageError } from '../src/core/errors.ts'
+import { unlessStopped } from '../src/core/waiting.ts'
+import { reclaimMemory } from '../src/source/body.ts'
 import type { ClientOptions, Outage } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
 import { selfSigned, type TestCertificate } from './support/certificate.ts'
@@ -209,6 +212,20 @@ function datesOf(waitSeconds: number, aheadSeconds: number): Record<string, stri
   return { date: new Date(at).toUTCString(), 'retry-after': new Date(at + waitSeconds * 1000).toUTCString() }
 }
 
+describe('work that waits for the service with others', () => {
+  test('leaves no listener at their signal, whatever is collected as garbage meanwhile', async () => {
+    const { signal } = new AbortController()
+    let end = () => {}
+    const work = new Promise<void>((done) => (end = done))
+    const waits = Array.from({ length: 5 }, () => unlessStopped(work, signal))
+    await new Promise(setImmediate)
+    reclaimMemory()
+    end()
+    await Promise.all(waits)
+    expect(getEventListeners(signal, 'abort')).toEqual([])
+  })
+})
+
 describe('a host that cannot be reached', () => {
   test('a closed port is said once for all that is asked', async () => {
     const { client } = clientOf('http://127.0.0.1:1/v1', { timeoutMs: 5000, maxAttempts: 6 })
@@ -314,6 +331,17 @@ describe('a run', () => {
     setup.service.setFaults(NO_LIMIT)
     expect((await setup.sync()).outcome).toBe('complete')
     await exact()
+  })
+
+  test('with 16 requests at once prints no warning of Node, also while the service is down', async () => {
+    await start({ faults: { ...NO_LIMIT, latency_ms: 100 } })
+    const source = { ...(setup.fileConfig.source as object), concurrency: 16 }
+    const options = { env: setup.env, config: { ...setup.fileConfig, source }, cwd: temporaryFolder().path }
+    const first = await runCli(['sync'], options)
+    expect([first.code, first.stderr]).toEqual([0, expect.not.stringContaining('Warning')])
+    setup.service.setFaults({ ...NO_LIMIT, hang: 1 })
+    const second = await runCli(['sync'], options)
+    expect([second.code, second.stderr]).toEqual([1, expect.not.stringContaining('Warning')])
   })
 
   test('windows that the service cannot answer in time get shorter until it can', async () => {

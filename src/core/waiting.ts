@@ -9,10 +9,15 @@ export type Monotonic = () => number
 
 export const monotonic: Monotonic = () => performance.now()
 
+/** For one of many that end with the signal. Node takes more than ten listeners of one signal for a leak. */
+export function ownSignal(signal: AbortSignal | undefined): AbortSignal | undefined {
+  return signal && AbortSignal.any([signal])
+}
+
 /** Waits, unless the signal says to stop: then it throws an InterruptedError at once. */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   try {
-    await delay(ms, undefined, signal && { signal })
+    await delay(ms, undefined, signal && { signal: ownSignal(signal) })
   } catch {
     throw new InterruptedError('asked to stop while waiting')
   }
@@ -29,7 +34,10 @@ export async function unlessStopped(work: Promise<void>, signal: AbortSignal | u
 export function untilStopped(signal: AbortSignal | undefined, over?: AbortSignal): Promise<void> {
   return new Promise((done) => {
     if (signal?.aborted) done()
-    signal?.addEventListener('abort', () => done(), { once: true, ...(over && { signal: over }) })
+    const stopped = () => done()
+    signal?.addEventListener('abort', stopped, { once: true })
+    // Not by the option `signal`: of several listeners of a signal, Node then removes only the newest after garbage was collected.
+    over?.addEventListener('abort', () => signal?.removeEventListener('abort', stopped), { once: true })
   })
 }
 

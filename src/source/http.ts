@@ -17,7 +17,7 @@ import {
 import { inSpan } from '../core/logger.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
-import { monotonic, sleep } from '../core/waiting.ts'
+import { monotonic, ownSignal, sleep } from '../core/waiting.ts'
 import { Body, BodyMemory, isTooLarge, LARGE_BYTES, unzip, unzipBody } from './body.ts'
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
@@ -269,8 +269,9 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 
   return {
-    async send(request, account, context = {}) {
-      const { signal } = context
+    async send(request, account, given = {}) {
+      const signal = ownSignal(given.signal)
+      const context = { ...given, signal }
       const operation = operationOf(request)
       const { repeatable: isRepeatable } = request
       const { isDivisible = false } = context

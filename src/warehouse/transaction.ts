@@ -1,7 +1,7 @@
 import { type ClientBase, escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
-import { sleep } from '../core/waiting.ts'
+import { ownSignal, sleep } from '../core/waiting.ts'
 import type { Warehouse } from './connect.ts'
 import { bindOps, poolOf } from './database.ts'
 import { type DeadlineClient, QUERY_DEADLINE_MS } from './deadline-client.ts'
@@ -94,7 +94,8 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   work: (transaction: Transaction, answers: Answers) => Promise<T>,
   options: TransactionOptions & { signal?: AbortSignal | undefined } = {},
 ): Promise<T> {
-  const { signal, deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned } = options
+  const { deadlineMs = STATEMENT_DEADLINE_MS, lockTimeoutMs = LOCK_TIMEOUT_MS, abandoned } = options
+  const signal = ownSignal(options.signal)
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     throw awayError('the database cannot be reached', cause)
   })
