@@ -94,6 +94,31 @@ describe('grant', () => {
     expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
   })
 
+  test('tables and views that have rows are not left out, though nothing fills them now', async () => {
+    const used = ['brand_daily_by_channel', 'visibility_by_channel_weekly', 'prompt_suggestions', 'chat_contents']
+    const config = { streams: ['prompts'], reports: [...DEFAULT_REPORTS] }
+    const leftOut = async () => {
+      const { left_out } = (await runCli(['grant', '--role', reader, '--json'], { ...settings(), config })).json()
+      return used.filter((name) => left_out.includes(name))
+    }
+    await database.rows(`revoke all on all tables in schema visibility from ${reader}`)
+    expect(await leftOut()).toEqual(used)
+    await given(
+      `insert into visibility.brand_daily_by_channel (project_id, date, model_channel_id, brand_id, visibility_count)
+       values ('p', '2026-01-01', null, 'b', 1)`,
+      'truncate visibility.brand_daily_by_channel',
+    )
+    await given(
+      "insert into visibility.prompt_suggestions (project_id, suggestion_id, text) values ('p', 's', 'best shoes?')",
+      'truncate visibility.prompt_suggestions cascade',
+    )
+    await given(
+      "insert into visibility.chat_contents (project_id, chat_id) values ('p', 'c')",
+      'truncate visibility.chat_contents',
+    )
+    expect(await leftOut()).toEqual([])
+  })
+
   test('the role reads in UTC and without compiling queries, unless its settings are to be kept', async () => {
     const of = async () =>
       (await database.rows(`select setconfig from pg_db_role_setting where setrole = '${reader}'::regrole`)).flatMap(

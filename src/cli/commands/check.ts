@@ -150,7 +150,7 @@ async function checkSpec(session: Session, from: string): Promise<number> {
 /** Which projects a restricted role sees, asked in the database. */
 async function restriction(warehouse: Warehouse, config: Config, { role, projects }: Restriction): Promise<string> {
   const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
-  const unused = unusedRelations(config, await readFacts(warehouse))
+  const unused = unusedRelations(config, await readFacts(warehouse, config))
   const { relations, problems } = await verifyReader(warehouse, role, { closedSchemas, projects, unused })
   if (problems.length > 0) throw new UsageError(problems.join('; '))
   return `reads ${count(relations, 'table and view', 'tables and views')}, and in them ${count(projects.length, 'project')} only: ${listSome(projects, 20)}`

@@ -34,7 +34,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     await migrate(warehouse, session.config)
     if (options.revoke) return await revoke(session, warehouse, role)
     if (projects !== undefined) await refuseUnread(warehouse, session.config, projects)
-    const unused = unusedRelations(session.config, await readFacts(warehouse))
+    const unused = unusedRelations(session.config, await readFacts(warehouse, session.config))
     const { statements, leftOut } = await grantReader(warehouse, { role, projects, unused })
     const set = async (isKept: boolean, setting: string) => {
       const applied = isKept ? undefined : await applySetting(warehouse, role, setting)
@@ -64,7 +64,7 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
           ? `Checked: ${aboutAccess(warehouse, options, verdict)}`
           : 'The statements were run, but the role may do more or less than it should: fix what is marked ✗ and run the command again.',
         leftOut.length > 0 &&
-          `Left out: ${leftOut.join(', ')}. They are always empty with this configuration, or the service lists no channels. Run this command again once they are used.`,
+          `Left out: ${leftOut.join(', ')}. They are empty: this configuration does not fill them, or the service lists no channels. Run this command again once they are used.`,
         unrestricted && `Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`,
         aboutSetting(zone, {
           kept: 'Its time zone was left as it is: if that is not UTC, BI tools may show days and weeks one day off.',

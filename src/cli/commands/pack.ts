@@ -47,7 +47,7 @@ export async function readUse({ config, log }: Session, projects: readonly strin
   try {
     return await withExisting({ config, log }, async (warehouse) => {
       await refuseUnread(warehouse, config, projects)
-      const unused = unusedRelations(config, await readFacts(warehouse))
+      const unused = unusedRelations(config, await readFacts(warehouse, config))
       if (unused.includes('model_channels')) return { ...nothing, unused }
       return { unused, channelViews: await viewsByChannel(warehouse, config.reports) }
     })

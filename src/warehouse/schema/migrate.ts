@@ -44,7 +44,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       await addStreamSettings(tx, config)
       const views = await applyViews(tx, config)
       await applyComments(tx, config)
-      await applyRestrictions(tx, unusedRelations(config, await readFacts(tx)))
+      await applyRestrictions(tx, unusedRelations(config, await readFacts(tx, config)))
       repaired.push(...tables.repaired)
       if (views.remade.length > 0) repaired.push(`the views ${views.remade.join(', ')}: missing, and made again`)
       return { applied, reportsMade: tables.made, repaired, views }

@@ -124,23 +124,27 @@ export function reportBy(
   )
 }
 
-/** Facts beyond the configuration: reports that were read before, and lists that the service gave. */
+/** Facts beyond the configuration: reports that were read before, and tables that have rows. */
 interface Facts {
   earlier: readonly ReportConfig[]
-  lists: readonly string[]
+  filled: ReadonlySet<string>
 }
 
-const NOTHING_READ: Facts = { earlier: [], lists: [] }
+const NOTHING_READ: Facts = { earlier: [], filled: new Set() }
 
-export async function readFacts(warehouse: Warehouse): Promise<Facts> {
+export async function readFacts(warehouse: Warehouse, config: Config): Promise<Facts> {
   const { pool, schema } = warehouse
-  const lists = ['model_channels', 'url_classifications']
+  const earlier = await readReports(warehouse)
+  const there = await readRelations(warehouse, schema)
+  const channelReports = channelTwinsOf([...config.reports, ...earlier]).map(({ report }) => report)
+  const tables = new Set([...Object.keys(LEAVES), 'chat_contents', ...channelReports])
   const { rows } = await pool.query<{ name: string }>(
-    lists
-      .map((name) => `select '${name}' as name where exists (select from ${quote(schema, name)})`)
+    [...tables]
+      .filter((name) => there.has(name))
+      .map((name) => `select ${escapeLiteral(name)} as name where exists (select from ${quote(schema, name)})`)
       .join(' union all '),
   )
-  return { earlier: await readReports(warehouse), lists: rows.map(({ name }) => name) }
+  return { earlier, filled: new Set(rows.map(({ name }) => name)) }
 }
 
 /** Tables that no view reads, and the stream that fills each. */
@@ -152,29 +156,38 @@ const LEAVES: Record<string, string> = {
   model_channels: 'model_channels',
 }
 
-/** Reports and views by channel that are there by model, too. They are used if the service lists its channels. */
-function channelTwinsOf({ reports }: Config): string[] {
+/** Reports and views by channel that are there by model, too, each with the report that fills it. */
+function channelTwinsOf(reports: readonly ReportConfig[]): { name: string; report: string }[] {
   const names = ['brand_daily_by_channel', 'brand_daily_by_topic_channel', 'brand_daily_by_prompt_channel']
   const views = Object.entries(CHANNEL_TWINS) as [BiView, BiView][]
   return [
-    ...names.filter((twin) => reports.some(({ name }) => name === twin.replace('channel', 'model'))),
-    ...views.flatMap(([model, twin]) => (reportBy(reports, VIEWS[model].needs) === undefined ? [] : [twin])),
+    ...names
+      .filter((twin) => reports.some(({ name }) => name === twin.replace('channel', 'model')))
+      .map((name) => ({ name, report: name })),
+    ...views
+      .filter(([model]) => reportBy(reports, VIEWS[model].needs) !== undefined)
+      .map(([, name]) => ({ name, report: reportBy(reports, VIEWS[name].needs)?.name ?? name })),
   ]
 }
 
-/** The tables and views of which nothing is read: their stream is not configured, or the service does not offer it. */
-export function unusedRelations(config: Config, { earlier, lists }: Facts = NOTHING_READ): string[] {
+/**
+ * The tables and views without rows that nothing fills: their stream is not configured, or the service does not offer it. Those
+ * by channel are filled if the service lists its channels.
+ */
+export function unusedRelations(config: Config, { earlier, filled }: Facts = NOTHING_READ): string[] {
   const isRead = (stream: string) =>
     streamKinds(config).some(({ name }) => name === stream) &&
-    (config.extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || lists.includes(stream))
+    (config.extras !== 'auto' || !EXTRA_STREAMS.some((name) => name === stream) || filled.has(stream))
+  const reports = [...config.reports, ...earlier]
   const hasNoReport = (name: BiView) => {
     const { of } = VIEWS[name]
-    return of !== undefined && reportOf([...config.reports, ...earlier], VIEWS[name]) === undefined
+    return of !== undefined && reportOf(reports, VIEWS[name]) === undefined
   }
+  const twins = isRead('model_channels') ? [] : channelTwinsOf(reports).filter(({ report }) => !filled.has(report))
   return [
-    ...Object.keys(LEAVES).filter((table) => !isRead(LEAVES[table]!)),
-    ...(isRead('model_channels') ? [] : channelTwinsOf(config)),
-    ...(config.chat_contents === undefined ? ['chat_contents'] : []),
+    ...Object.keys(LEAVES).filter((table) => !isRead(LEAVES[table]!) && !filled.has(table)),
+    ...twins.map(({ name }) => name),
+    ...(config.chat_contents === undefined && !filled.has('chat_contents') ? ['chat_contents'] : []),
     ...BI_VIEWS.filter(hasNoReport),
   ]
 }
