@@ -49,6 +49,17 @@ test('an empty file gives the documented defaults', () => {
   expect(config.schedule).toEqual({ cron: '15 * * * *', timezone: 'UTC', audit_cron: '40 3 * * *', jitter_seconds: 0 })
 })
 
+test('an sslmode that does not exist is refused, and the message lists those that do', () => {
+  const of = (query: string) => ({ DATABASE_URL: `postgres://u:hunter22@h/d?${query}` })
+  for (const query of ['sslmode=requir', 'sslmode=', 'sslmode=require&sslmode=verify_full']) {
+    const message = failure('', of(query))
+    expect(message).toContain('sslmode one of disable, allow, prefer, require, verify-ca, verify-full, no-verify')
+    expect(message).not.toContain('hunter22')
+  }
+  for (const mode of ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full', 'no-verify'])
+    expect(load('', of(`sslmode=${mode}`)).warehouse.url).toContain(mode)
+})
+
 test('variables and their defaults are filled in, and the environment wins over the file', () => {
   const yaml = 'source: { base_url: "${HOST:-https://a.example}/v1", api_key: "${KEY}", concurrency: "${N:-3}" }'
   expect(load(yaml, { KEY: 'k' }).source).toMatchObject({

@@ -278,6 +278,22 @@ describe('a database that cannot be used', () => {
     })
   })
 
+  test.each(['prefer', 'require', 'verify-ca'])(
+    'sslmode=%s verifies the certificate, without a warning',
+    async (mode) => {
+      const file = join(folder.path, 'authority.pem')
+      writeFileSync(file, certificate.cert)
+      const check = async (query: string) => {
+        const env = { DATABASE_URL: urlOf('secure', 'visibility', `?sslmode=${mode}${query}`) }
+        return runCli(['status'], { env, config: {}, cwd: temporaryFolder().path })
+      }
+      const [trusted, other] = [await check(`&sslrootcert=${file}`), await check('')]
+      expect(trusted.stderr).not.toContain('cannot be used')
+      expect(other.stderr).toContain('TLS certificate is not accepted')
+      expect(trusted.stderr + other.stderr).not.toMatch(/warning/i)
+    },
+  )
+
   describe('a server that is away', () => {
     const expectAway = (failure: Error, told: string) => {
       expect(failure.message).toContain(told)

@@ -84,7 +84,7 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   redactor.add(secretsOfAddress(options.url))
   const sockets = new Set<Socket>()
   const config: ClientConfig = {
-    connectionString: options.url,
+    connectionString: plainUrl(options.url),
     // Known from the start, so that none outlives the program, whatever it waits for.
     stream: () => {
       const socket = new Socket()
@@ -175,6 +175,16 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     pool.options.connectionTimeoutMillis = CUT_CONNECT_MS
     for (const socket of sockets) socket.destroy()
   }
+}
+
+/** pg takes these modes for verify-full, and prints a warning of eight lines that it will not do so for ever. */
+function plainUrl(url: string): string {
+  const parsed = new URL(url)
+  const { searchParams } = parsed
+  const isWarnedOf = ['prefer', 'require', 'verify-ca'].includes(searchParams.get('sslmode') ?? '')
+  if (!isWarnedOf || searchParams.get('uselibpqcompat') === 'true') return url
+  searchParams.set('sslmode', 'verify-full')
+  return parsed.href
 }
 
 /** The process of the server, as the connection was told. */

@@ -51,12 +51,15 @@ const baseUrl = z
   .refine((text) => text === 'reference' || (/^https?:\/\/.*\/v\d+$/.test(text) && URL.canParse(text)), {
     error: ADDRESS,
   })
+// The last one is not one of libpq, but of pg.
+const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full', 'no-verify']
 const databaseUrl = z
   .string({ error: 'a postgres:// connection string' })
   .refine((text) => /^postgres(ql)?:\/\//.test(text), { error: 'a postgres:// connection string', abort: true })
   .refine(isWellEscaped, {
     error: 'a postgres:// connection string; escape the password: percent-encode @ : / ? # as %40 %3A %2F %3F %23',
   })
+  .refine(hasKnownSslMode, { error: `a postgres:// connection string with sslmode one of ${SSL_MODES.join(', ')}` })
 const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
 const projectId = matching(/^[\w.:-]{1,255}$/, 'a project id such as or_…: letters, digits, "_", "-", "." or ":"')
 const cronText = passing((text) => cron.validate(text), 'a cron expression such as "15 * * * *"')
@@ -70,6 +73,12 @@ function isWellEscaped(text: string): boolean {
   if (!URL.canParse(text)) return false
   const { pathname, search, hash } = new URL(text)
   return hash === '' && !pathname.includes('@') && !search.includes('@')
+}
+
+/** pg takes any other value for verify-full. */
+function hasKnownSslMode(text: string): boolean {
+  if (!URL.canParse(text)) return true
+  return new URL(text).searchParams.getAll('sslmode').every((mode) => SSL_MODES.includes(mode))
 }
 
 function isTimeZone(text: string): boolean {
