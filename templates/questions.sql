@@ -34,7 +34,7 @@ from (
   window same_name as (partition by project, brand)
 ) days
 where rows_so_far <= 2000 or place = 1
-order by date desc, share_of_voice desc;
+order by date desc, enough_answers desc, share_of_voice desc;
 
 -- 3. Which models are strongest and weakest for us?
 -- Shown as: bar model,series visibility
@@ -53,7 +53,7 @@ from (
   window same_name as (partition by project, brand), of_project as (partition by project_id)
 ) weeks
 where week = newest_week
-order by series, rank, model;
+order by series, enough_answers desc, rank, model;
 
 -- 4. Head to head with one competitor, by model?
 -- Shown as: table
@@ -102,7 +102,7 @@ from (
   window same_name as (partition by project, brand)
 ) weeks
 where (is_complete or not has_complete_weeks) and (rows_so_far <= 2000 or place = 1)
-order by week desc, change nulls last;
+order by week desc, answers >= 30 desc, change nulls last;
 
 -- 8. Where is sentiment falling?
 -- Shown as: table
@@ -142,7 +142,7 @@ from (
 ) weeks
 where week = newest_week
 window same_tag as (partition by project_id, tag)
-order by 1, series;
+order by series, enough_answers desc, 1;
 
 -- 11. Which countries lead or lag?
 -- Shown as: bar country,series visibility
@@ -161,7 +161,7 @@ from (
   window same_name as (partition by project, brand), of_project as (partition by project_id)
 ) weeks
 where week = newest_week
-order by series, rank, country;
+order by series, enough_answers desc, rank, country;
 
 -- 12. Can I trust it: did every prompt and model run, is the sample large enough?
 -- Shown as: table

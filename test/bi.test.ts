@@ -3,10 +3,12 @@ import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { addDays, type Day, dayNumber, daysIn } from '../src/core/day.ts'
+import { readQuestions } from '../src/packs/metabase/cards.ts'
 import type { Chat, Project } from '../src/reference/world.ts'
 import { VIEWS, viewsOf } from '../src/warehouse/schema/catalogue.ts'
 import { grantReader } from '../src/warehouse/schema/grant-reader.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { closeLater } from './support/close-later.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 import { clarity, newcombe, pValue, type Sample, verdict, wilson } from './support/statistics.ts'
 
@@ -658,6 +660,37 @@ test('an upgrade replaces views and leaves what people built on them, and takes 
   const kept = await migrate(database.warehouse, config)
   expect(kept.views.left.find(({ name }) => name === 'visibility_monthly')?.reason).toContain('stays as it is')
   expect(kept.views.made).toContain('visibility_weekly')
+})
+
+test('the questions list rows with enough answers first, for each week or day and each series', async () => {
+  // Of a model and a country with two answers, both of which name the own brand.
+  const rare = { model_id: 'rare', country_code: 'ZZ', visibility_count: 2, visibility_total: 2 }
+  for (const name of ['by_model', 'by_country']) {
+    const column = name === 'by_model' ? 'model_id' : 'country_code'
+    closeLater(() =>
+      setup.database.rows(`delete from visibility.brand_daily_${name} where ${column} in ('rare', 'ZZ')`),
+    )
+    await setup.database.rows(
+      `insert into visibility.brand_daily_${name}
+       select (jsonb_populate_record(null::visibility.brand_daily_${name}, to_jsonb(r) || $1)).*
+       from visibility.brand_daily r where date = '2026-03-16' and brand_id = any($2)`,
+      [rare, [...own]],
+    )
+  }
+  const mixed = new Set<string>()
+  // The last one shows each day and model, enough or not.
+  for (const { name, sql } of readQuestions('visibility').slice(0, -1)) {
+    const groups = new Map<string, boolean[]>()
+    for (const { week, date, series, answers } of await setup.database.rows(sql)) {
+      const group = `${week ?? date} ${series}`
+      groups.set(group, [...(groups.get(group) ?? []), Number(answers) >= 30])
+    }
+    for (const [group, isEnough] of groups) {
+      if (new Set(isEnough).size === 2) mixed.add(name)
+      expect([name, group, isEnough]).toEqual([name, group, isEnough.toSorted((a, b) => Number(b) - Number(a))])
+    }
+  }
+  expect([...mixed].map((name) => name.split('.')[0])).toEqual(['3', '5', '10', '11'])
 })
 
 test('every statement of the docs runs, and grant does what the page says', async () => {

@@ -5,6 +5,7 @@ import type { BrowserContextOptions, Page } from 'playwright-core'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { inBrowser, launchTabs, type Tabs, violationsIn } from './support/chromium.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { get, NEVER } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 import { clarity, newcombe, verdict, wilson } from './support/statistics.ts'
@@ -111,6 +112,28 @@ async function sums(brand: string, from: string, to: string): Promise<Sums> {
   )
   return row as unknown as Sums
 }
+
+test('a model with few answers comes last, though the own brand is furthest behind there', async () => {
+  const [{ id: topic } = {}, rival] = [
+    setup.service.world.projects[0]!.topics[0],
+    setup.service.world.projects[0]!.brands[0]!.id,
+  ]
+  for (const table of ['brand_daily_by_model', 'brand_daily_by_topic_model']) {
+    const few = { model_id: 'rare', topic_id: topic, visibility_total: 2 }
+    closeLater(() => setup.database.rows(`delete from visibility.${table} where model_id = 'rare'`))
+    await setup.database.rows(
+      `insert into visibility.${table}
+       select (jsonb_populate_record(null::visibility.${table}, to_jsonb(r) || $1 || jsonb_build_object(
+         'visibility_count', case when brand_id = $2 then 0 else 2 end))).*
+       from visibility.brand_daily r where date = '2026-03-10' and project_id = $3 and brand_id in ($2, $4)`,
+      [few, own, project, rival],
+    )
+  }
+  const byModel = await csv('topic/by-model', `topic=${topic}&${RANGE}`)
+  expect(byModel.map(({ name }) => name).at(-1)).toBe('rare')
+  const headToHead = await csv('head-to-head-by-model', `rival=${rival}&${RANGE}`)
+  expect(headToHead.map(({ model_id }) => model_id).at(-1)).toBe('rare')
+})
 
 test('the headlines are ratios of sums over the range and the previous range, with verdict, interval and sample', async () => {
   const now = await sums(own, '2026-03-02', '2026-03-29')

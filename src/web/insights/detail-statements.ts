@@ -1,6 +1,7 @@
 import type { Dimension } from '../../core/vocabulary.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { type Filters, type Subject, weeksIn } from './filters.ts'
+import { ENOUGH } from './format.ts'
 import {
   between,
   byChannelIfThere,
@@ -41,7 +42,7 @@ from (
 ) c
 left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = c.brand_id
 where n > 0
-order by visibility desc nulls last, brand, c.brand_id`
+order by n >= ${ENOUGH} desc, visibility desc nulls last, brand, c.brand_id`
     return { report, sql }
   },
 
@@ -86,7 +87,7 @@ where a.project_id = ${project} and a.own_brand_id = ${own} and ${between('a.wee
       and r.domain = ${text(filters.subject.domain ?? '')} and r.date between a.week and a.week + 6
   )
 group by a.prompt_id, a.prompt, a.topic, a.model_id
-order by weeks desc, best_rival_visibility desc, prompt, a.model_id`
+order by sum(a.answers) >= ${ENOUGH} desc, weeks desc, best_rival_visibility desc, prompt, a.model_id`
     return { views: ['absent_prompts'], missing, sql }
   },
 
@@ -141,7 +142,7 @@ function ofChats(project: string, { range, subject }: Filters): string {
   return `c.project_id = ${project}${columns} and ${between('c.date', range)}`
 }
 
-/** The own brand and the most visible rival in each group, where the own brand is weakest first. */
+/** The own brand and the most visible rival in each group, where the own brand is weakest first; few answers come last. */
 function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model'): Statement {
   const { of, project, filters, before, own } = context
   const column = by === 'subject' ? report[1] : report[2]
@@ -165,6 +166,6 @@ select '${column}' as grouped_by, g.id, ${name} as name, ${compared(context)},
   g.rival, g.rival_visibility, count(*) over () as whole_count
 from g
 ${join}where g.n > 0
-order by g.k / nullif(g.n, 0) - g.rival_visibility nulls last, g.n desc, g.id`
+order by g.n >= ${ENOUGH} desc, g.k / nullif(g.n, 0) - g.rival_visibility nulls last, g.n desc, g.id`
   return { report, sql }
 }

@@ -124,7 +124,7 @@ order by topic, c.topic_id, c.${model}`
   where r.n is not null and o.n is not null
 )
 ${LEADS}
-order by rival_visibility desc nulls last, rival_brand, rival_brand_id`
+order by least(own_answers, answers) >= ${ENOUGH} desc, rival_visibility desc nulls last, rival_brand, rival_brand_id`
     return { views: ['visibility_daily'], sql }
   },
 
@@ -142,7 +142,7 @@ order by rival_visibility desc nulls last, rival_brand, rival_brand_id`
   group by own_brand, rival_brand, model_id
 )
 ${LEADS}
-order by lead nulls last, model_id`
+order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, model_id`
     return { views: ['head_to_head_weekly'], sql }
   },
 
