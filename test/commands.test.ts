@@ -157,7 +157,7 @@ describe('commands', () => {
     const { stdout, stderr, code } = await runCli(['check'], { env, config: setup.fileConfig })
     expect(code).toBe(1)
     const told = stdout.replaceAll(/\s+/g, ' ')
-    expect(told).toContain('correct the id in VISIBILITY_PROJECTS, or under projects in the file; the key can read: ')
+    expect(told).toContain('check the id in VISIBILITY_PROJECTS, or under projects in the file; the key can read: ')
     expect(told).toContain(project!.id)
     expect(stderr.match(/unknown variable/g)).toHaveLength(1)
     expect(stderr).toContain('VISIBILITY_PROJECT: unknown variable, ignored; did you mean "VISIBILITY_PROJECTS"?')

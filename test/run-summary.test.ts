@@ -104,7 +104,7 @@ describe('the sentence on what a run did', () => {
 describe('the next step', () => {
   const cases: [ReportedCode, string, RegExp][] = [
     ['key', 'npx visibility-sync check', /VISIBILITY_API_KEY/],
-    ['project', 'npx visibility-sync check', /leave Northwind out of the projects/],
+    ['project', 'npx visibility-sync check', /check the id of Northwind in VISIBILITY_PROJECTS/],
     ['refused', 'npx visibility-sync AGAIN', /correct chats in the configuration or leave it out/],
     ['incomplete', 'npx visibility-sync AGAIN', /source\.page_limit/],
     ['bad-page', 'npx visibility-sync AGAIN', /max_bad_share/],

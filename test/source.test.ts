@@ -1,15 +1,20 @@
 import { existsSync } from 'node:fs'
+import type { IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { resolveAllProjects } from '../src/app/all-projects.ts'
 import { explain } from '../src/core/config/explain.ts'
+import { startReference } from '../src/reference/server.ts'
+import { createWorld } from '../src/reference/world.ts'
 import type { Client } from '../src/source/client.ts'
 import { StreamSet } from '../src/streams/registry.ts'
+import type { RunReport } from '../src/sync/run/report.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
+import { closeLater } from './support/close-later.ts'
 import { createDatabase } from './support/postgres.ts'
-import { startRewriter } from './support/proxy.ts'
-import { configOf, type Setup, setUp } from './support/setup.ts'
+import { startProxy, startRewriter } from './support/proxy.ts'
+import { configOf, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 /* Which service is read, and that its rows never mix with those of another. */
 
@@ -210,5 +215,95 @@ describe('all projects', () => {
       value: 'all',
       from: 'variable VISIBILITY_PROJECTS',
     })
+  })
+})
+
+describe('a project of which everything is refused', () => {
+  let setup: Setup
+  beforeAll(async () => {
+    setup = await setUp({ world: { projects: 2, prompts: 3, models: 1, brands: 2 } })
+  })
+
+  /** A service that refuses everything of the second project, the requests for it, and the command line. */
+  async function refusing(status: number, fileConfig: Record<string, unknown> = setup.fileConfig) {
+    const [, refused] = setup.service.world.projects
+    const asked: string[] = []
+    const isOf = ({ url, method }: IncomingMessage, body: string) => {
+      const isRefused = `${url}${body}`.includes(refused!.id)
+      if (isRefused) asked.push(`${method} ${url!.split('?')[0]}`)
+      return isRefused
+    }
+    const proxy = await startProxy(setup.service.url, isOf, status)
+    const env = { ...setup.env, VISIBILITY_API_URL: proxy.url, DATABASE_URL: (await createDatabase('empty')).url }
+    const run = (args: string[], more = {}) => runCli(args, { env: { ...env, ...more }, config: fileConfig })
+    return { id: refused!.id, asked, run }
+  }
+
+  test.each([
+    [400, 'the id of the project is wrong'],
+    [404, 'the id of the project is wrong'],
+    [402, 'its plan'],
+  ])(
+    'by HTTP %i: two requests show it, other projects are read, and the advice is about the project',
+    async (status, cause) => {
+      const { id, asked, run } = await refusing(status, { ...setup.fileConfig, extras: 'auto' })
+      const { code, stdout } = await run(['sync', '--json'])
+      const { streams, outcome } = JSON.parse(stdout) as RunReport
+      expect([code, outcome, asked]).toEqual([1, 'partial', [expect.any(String), expect.any(String)]])
+      expect(new Set(asked).size).toBe(2)
+      const codes = (of: (project: string) => boolean) =>
+        new Set(streams.filter((row) => of(row.project_id)).flatMap(({ failed }) => failed.map((entry) => entry.code)))
+      expect([codes((project) => project === id), codes((project) => project !== id)]).toEqual([
+        new Set(['project']),
+        new Set(),
+      ])
+      const alone = (await run(['sync'], { VISIBILITY_PROJECTS: id })).stdout.replaceAll(/\s+/g, ' ')
+      expect(alone).toContain(cause)
+      expect(alone).toMatch(/Next: check the id of \S+ in VISIBILITY_PROJECTS.*: npx visibility-sync check/)
+      expect(alone.slice(alone.indexOf('Next:'))).not.toContain('project_profile')
+      const check = await run(['check'], { VISIBILITY_PROJECTS: id })
+      expect([check.code, check.stdout.replaceAll(/\s+/g, ' ')]).toEqual([
+        1,
+        expect.stringContaining('check the id in VISIBILITY_PROJECTS'),
+      ])
+    },
+  )
+
+  test('a backfill finds it out by two requests, too', async () => {
+    const { asked, run } = await refusing(404)
+    const { code } = await run(['backfill', '--from', '2026-03-01', '--to', '2026-03-31'])
+    expect([code, asked.length]).toEqual([1, 2])
+  })
+
+  test('one operation that is refused is not the project', async () => {
+    const proxy = await startProxy(setup.service.url, ({ url }) => url!.includes('/project-profile'), 404)
+    const env = { ...setup.env, VISIBILITY_API_URL: proxy.url, DATABASE_URL: (await createDatabase('empty')).url }
+    const { streams } = (await runCli(['sync', '--json'], { env, config: setup.fileConfig })).json() as RunReport
+    const failed = streams.filter((row) => row.failed.length > 0)
+    expect(failed.map(({ stream, windows, failed: [entry] }) => [stream, windows, entry!.code])).toEqual([
+      ['project_profile', 0, 'refused'],
+      ['project_profile', 0, 'refused'],
+    ])
+  })
+
+  test('an id that is none is refused before anything is sent, unless the service lists it', async () => {
+    const env = { ...setup.env, VISIBILITY_PROJECTS: 'foo', DATABASE_URL: (await createDatabase('empty')).url }
+    for (const args of [['sync'], ['audit'], ['check']]) {
+      setup.service.requests.length = 0
+      const { code, stdout, stderr } = await runCli(args, { env, config: setup.fileConfig })
+      expect([code, `${stdout}${stderr}`.replaceAll(/\s+/g, ' ')]).toEqual([
+        2,
+        expect.stringContaining('VISIBILITY_PROJECTS: got "foo"; allowed: ids of projects, which begin with "or_"'),
+      ])
+      expect(setup.service.requests.filter(({ path }) => path !== '/v1/projects')).toEqual([])
+    }
+    const world = createWorld({ projectIds: ['foo'], prompts: 2, models: 1, brands: 2 })
+    const listing = await startReference({ world, faults: NO_LIMIT, extras: ['GET /projects'] })
+    closeLater(() => listing.close())
+    const listed = await runCli(['sync'], {
+      env: { ...env, VISIBILITY_API_URL: listing.url },
+      config: setup.fileConfig,
+    })
+    expect([listed.code, listed.stderr]).toEqual([0, expect.not.stringContaining('allowed')])
   })
 })

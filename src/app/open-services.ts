@@ -5,14 +5,14 @@ import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-sou
 import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
-import { messageOf, UsageError } from '../core/errors.ts'
+import { messageOf, RefusedError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { didYouMean, listSome } from '../core/text.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
 import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
-import { type ClientOptions, createClient } from '../source/client.ts'
+import { type Client, type ClientOptions, createClient } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
@@ -47,6 +47,10 @@ export async function openSource(
   const chosen = chooseSource(config)
   if (chosen.kind === 'service') {
     const client = createClient({ ...options, baseUrl: chosen.baseUrl })
+    await refuseMalformed(client, projects).catch((error: unknown) => {
+      client.close()
+      throw error
+    })
     return { client, projects, source, address, close: async () => client.close() }
   }
   const { startReference } = await import('../reference/server.ts')
@@ -57,6 +61,28 @@ export async function openSource(
     await reference.close()
   }
   return { client, projects, source, address, close }
+}
+
+const PROJECT_ID = /^or_./
+
+/** An id in another form than the documented one is most likely a name or a key. It is allowed if the service lists it. */
+async function refuseMalformed(client: Client, projects: readonly SyncedProject[]): Promise<void> {
+  for (const { caller } of projects) {
+    const { key, projectId } = caller
+    if (projectId === undefined || PROJECT_ID.test(projectId)) continue
+    const { items } = await client
+      .projects({ key, projectId: undefined }, { limit: 1000, offset: 0 })
+      .catch((error: unknown) => {
+        if (error instanceof RefusedError) return { items: [] }
+        throw error
+      })
+    const ids = items.map((item) => (item as { id?: unknown } | null)?.id).filter((id) => typeof id === 'string')
+    if (ids.includes(projectId)) continue
+    const which = ids.length === 0 ? '' : `; the key can read: ${listSome(ids, 20)}`
+    throw new UsageError(
+      `VISIBILITY_PROJECTS: got ${shownId(projectId)}; allowed: ids of projects, which begin with "or_"${which}`,
+    )
+  }
 }
 
 export function clientOptions({ source }: Config) {

@@ -161,7 +161,10 @@ function stepsAfter(
       "set VISIBILITY_API_KEY (or the project's api_key) to a key that the service accepts, then check it",
       'check',
     ],
-    project: [`leave ${projects} out of the projects, or set an api_key that may read it, then check`, 'check'],
+    project: [
+      `check the id of ${projects} in VISIBILITY_PROJECTS, its plan, and whether the key may read it; or leave it out. Then`,
+      'check',
+    ],
     refused: [`correct ${streams} in the configuration or leave it out, as the reason says: it would be refused again`],
     incomplete: [`raise source.page_limit if the service allows it, or leave ${streams} out, then`],
     'bad-page': ['look at the reason: a newer version may read these rows, or max_bad_share may be raised; then'],

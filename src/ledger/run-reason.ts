@@ -118,7 +118,7 @@ const were = (number: number) => (number === 1 ? 'was' : 'were')
 
 const WORDS: Record<TroubleKind, (number: number, streams: string, projects: number) => string> = {
   key: () => 'the service refuses the key',
-  project: (_number, _streams, projects) => `the key may not read ${count(projects, 'project')}`,
+  project: (_number, _streams, projects) => `the service refuses everything of ${count(projects, 'project')}`,
   refused: (number, streams) => `the service refuses ${windows(number, streams)}`,
   incomplete: (number, streams) => `${windows(number, streams)} could not be proven complete`,
   'bad-page': (number, streams) => `${windows(number, streams)} had too many bad rows, so nothing of them was loaded`,

@@ -20,6 +20,7 @@ import type { Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { saysNotOffered } from '../../sync/run/execute.ts'
+import { isRefusalOfProject } from '../../sync/run/refused-project.ts'
 import type { SyncedProject } from '../../sync/run/run.ts'
 import { tableName, type Warehouse } from '../../warehouse/connect.ts'
 import { labelNotes } from '../../warehouse/load/own-brands.ts'
@@ -205,12 +206,14 @@ async function expectAnswer({ client, projects }: OpenSource, signal: AbortSigna
 
 async function readable(client: Client, { caller }: SyncedProject, signal: AbortSignal): Promise<string> {
   const { total, items } = await client.prompts(caller, { limit: 1 }, { signal }).catch(async (error: unknown) => {
-    if (!(error instanceof ProjectError) || caller.projectId === undefined) throw error
+    const isOfProject = error instanceof ProjectError || isRefusalOfProject(error)
+    if (!isOfProject || caller.projectId === undefined) throw error
     // Most likely a wrong id.
     const listed = await client.listProjects(caller)
     const which = listed.length === 0 ? '' : `; the key can read: ${listSome(listed, 20)}`
+    const plan = error.status === 402 ? 'its plan has ended or does not cover it; ' : ''
     throw new UsageError(
-      `${error.message}; correct the id in VISIBILITY_PROJECTS, or under projects in the file${which}`,
+      `${error.message}; ${plan}check the id in VISIBILITY_PROJECTS, or under projects in the file${which}`,
     )
   })
   if (items.length === 0) return 'readable, no prompts yet'

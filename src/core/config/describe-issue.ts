@@ -54,7 +54,7 @@ function isLikeKey(text: string): boolean {
 
 /** Users may paste a key instead of a project id. Project ids start with `or_`. */
 export function shownId(text: string): string {
-  return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : HIDDEN
+  return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : shownText(text)
 }
 
 /** The address of a service without what may be secret in it; undefined if it is none, or has a part like a key. */

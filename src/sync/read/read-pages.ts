@@ -7,7 +7,7 @@ import { safeJson } from '../../rows/raw-text.ts'
 import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
 import type { CallContext, Caller, Client, Page } from '../../source/client.ts'
 import { keyOf, keyPositions, type ListStream, type Stream } from '../../streams/stream.ts'
-import type { PageLimit } from '../plan/density.ts'
+import { PageLimit } from '../plan/density.ts'
 
 export interface Reader {
   client: Client
@@ -152,7 +152,9 @@ export async function readList(
 ): Promise<Sifted<PackedRows>> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
   const sink = siftingSink(stream, { templates }, makeRows)
-  const first = await readPage((page) => stream.read(client, caller, page, { ...context, sink }), limit)
+  // The profile takes no limit, so a lower one is not worth a request. A project is an item of a list, which takes one.
+  const ofFirst = stream.isSingleObject && !stream.isExtra ? new PageLimit(1) : limit
+  const first = await readPage((page) => stream.read(client, caller, page, { ...context, sink }), ofFirst)
   const { asked } = first
   const notes: DriftNote[] = answerNotes(first)
   let page: Page = first

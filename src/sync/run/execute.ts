@@ -9,6 +9,7 @@ import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
 import { isTooMuch } from '../read/read-window.ts'
+import { refusalOfProject } from './refused-project.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 import { syncList } from './sync-list.ts'
 import { syncWindow } from './sync-window.ts'
@@ -37,14 +38,22 @@ export function performItem(run: Run, item: Item, call: CallContext): Promise<It
   })
 }
 
+const STOPPED: FailedItem = { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
+
 async function perform(run: Run, { project, stream, range }: Item, call: CallContext): Promise<ItemResult> {
   const context = { ...call, isDivisible: range !== undefined && countDays(range) > 1 }
   try {
-    if (stream.by === 'list') return await syncList(run, project, stream, context)
-    return await syncWindow(run, { project, stream, range: range! }, context)
+    const loaded =
+      stream.by === 'list'
+        ? await syncList(run, project, stream, context)
+        : await syncWindow(run, { project, stream, range: range! }, context)
+    run.refusalOf.set(project.id, Promise.resolve(undefined))
+    return loaded
   } catch (error) {
-    if (run.signal.aborted || error instanceof InterruptedError)
-      return { kind: 'failed', reason: 'not read: the run was stopped', code: 'interrupted' }
+    if (run.signal.aborted || error instanceof InterruptedError) return STOPPED
+    const refusal = await refusalOfProject(run, { project, stream: stream.name }, error, call).catch(() => undefined)
+    if (run.signal.aborted) return STOPPED
+    if (refusal !== undefined) return failedItem(refusal)
     if (context.isDivisible && isTooMuch(error)) return { kind: 'shorten' }
     if (saysNotOffered(run.config, stream, error))
       return noteNotOffered(run, { project, stream }, error.status, call).catch(failedItem)

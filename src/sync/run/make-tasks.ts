@@ -15,7 +15,8 @@ import { makePlanner } from '../plan/planner.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { NULLABLE } from '../reconcile/answer-facts.ts'
 import { checkHistory, readControl } from '../reconcile/read-control.ts'
-import type { Executor } from './execute.ts'
+import { type Executor, executeHere } from './execute.ts'
+import { refusalOfProject } from './refused-project.ts'
 import { emptyReport } from './report.ts'
 import type { Run, RunRequest, SyncedProject } from './run.ts'
 import { READINGS } from './sync-window.ts'
@@ -73,6 +74,12 @@ async function planTasks(run: Run, request: RunRequest, tasks: readonly Task[]):
   }
 }
 
+/** A list of each project that every service has. */
+function firstLists(tasks: readonly Task[]): Task[] {
+  const lists = tasks.filter(({ stream }) => stream.by === 'list' && !stream.isExtra)
+  return [...new Map(lists.toReversed().map((task) => [task.project.id, task])).values()]
+}
+
 /** Lists show what values dimensions have. The report by date alone gives the control totals. */
 function isReadFirst({ stream }: Task): boolean {
   return stream.by === 'list' || isControl(stream)
@@ -100,6 +107,8 @@ export async function performTasks(
   // A backfill leaves days alone that were due before it.
   const changedBefore = isSync(request) ? [] : await readChangedDays(run, tasks)
   reportPlan(tasks)
+  // One list of each project shows whether the service refuses all of it. That is not worth sending to workers.
+  await executeHere(run, firstLists(tasks))
   await read(tasks.filter(isReadFirst))
   const projects = new Set(request.projects)
   const ofProjects = (some: readonly Task[]) => some.filter(({ project }) => projects.has(project))
@@ -154,11 +163,15 @@ async function readTotals(
     if (counted === undefined || counted.shared.failures.projects.has(project.id)) return
     const { report, shared } = counted
     const onAttempt = (status?: number) => countRequest({ report, observer: shared.observer }, status)
+    const context = { signal: run.signal, onAttempt }
     try {
-      await read(own as [Task, ...Task[]], { signal: run.signal, onAttempt })
+      await read(own as [Task, ...Task[]], context)
     } catch (error) {
       projects.delete(project)
       if (run.signal.aborted || error instanceof InterruptedError) return
+      const refusal = await refusalOfProject(run, { project }, error, context)
+      if (refusal !== undefined)
+        return shared.failures.failProject(project.id, { reason: refusal.message, code: 'project' })
       const reason = `${project.id}: control totals could not be read: ${messageOf(error)}`
       shared.failures.note({ reason, code: reportedCode(failureCodeOf(error)) })
     }

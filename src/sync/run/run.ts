@@ -1,5 +1,6 @@
 import type { Config } from '../../core/config/load.ts'
 import { addDays, type Clock, type Day, dayOf, type Range } from '../../core/day.ts'
+import type { ProjectError } from '../../core/errors.ts'
 import type { FailureCode } from '../../core/failure-code.ts'
 import type { Log } from '../../core/logger.ts'
 import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
@@ -58,6 +59,8 @@ export interface RunMemory {
   entities: EntityMemory
   /** The prompts of each project. */
   promptsOf: Map<string, Promise<ReadonlySet<string | null>>>
+  /** Whether the service refuses each project as a whole: asked at the first refusal, unless something of it was read before. */
+  refusalOf: Map<string, Promise<ProjectError | undefined>>
 }
 
 /** One run: its services, and what its windows share. A worker makes one for each window that it takes. */
@@ -127,5 +130,5 @@ export function makeRun(
 }
 
 export function newRunMemory(pageLimit: number): RunMemory {
-  return { limit: new PageLimit(pageLimit), entities: new Map(), promptsOf: new Map() }
+  return { limit: new PageLimit(pageLimit), entities: new Map(), promptsOf: new Map(), refusalOf: new Map() }
 }
