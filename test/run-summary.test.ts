@@ -215,10 +215,23 @@ describe('real runs', () => {
     const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--stream', 'chats', '--project', first!.id]
     const result = await cli(args)
     expect(one(result.stdout)).toContain('partial, the service has no rows for what was read')
+    const check = await cli(['check'])
+    expect([check.code, one(check.stdout)]).toEqual([0, expect.stringContaining('! 1 stream held (chats): ')])
+    expect(one(check.stdout)).toContain('Ready, but see the warnings above. Next: ')
     const command = /npx visibility-sync (backfill .*--accept-deletes)/.exec(result.stdout)![1]!
     const accepted = await cli(command.split(' '))
     setup.service.setFaults(NO_LIMIT)
     expect([accepted.code, one(accepted.stdout)]).toEqual([0, expect.stringMatching(/complete, \d+ rows changed/)])
     expect((await cli(args)).code).toBe(0)
+  })
+
+  test('check does not end "All well" under a warning', async () => {
+    const check = (labels: object) =>
+      runCli(['check'], { env: setup.env, config: { ...setup.fileConfig, labels } }).then(({ stdout }) => one(stdout))
+    expect((await cli(['sync'])).code).toBe(0)
+    const wrong = await check({ brands: { kw_nowhere: { name: 'Nobody' } } })
+    expect(wrong).toContain('! labels.brands.kw_nowhere: no row has this id')
+    expect(wrong).toContain('Ready, but see the warnings above. Next: ')
+    expect(wrong).not.toContain('All well')
   })
 })

@@ -13,8 +13,10 @@ import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
+import { streamKey } from '../../core/vocabulary.ts'
 import { hasLedger, readDiffering } from '../../ledger/days.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
+import { readHeld } from '../../ledger/status.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import type { Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
@@ -119,6 +121,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
         notes.push(
           `${stream} of ${project_id} does not add up to the totals of the service, so its pages are proven instead (${last_day}: ${difference})`,
         )
+      notes.push(...(await heldNotes(warehouse)))
       for (const kind of ['topic', 'tag'] as const)
         notes.push(...(await unnamedNotes(warehouse, kind, ids, config.extras === 'auto')))
     }
@@ -163,7 +166,8 @@ function render(
   names: ProjectNames,
   { width, command, config }: Session,
 ): Part[] {
-  const wellSaid = config.warnings.length > 0 ? warning('Ready, but see the warnings above.') : good('All well.')
+  const hasWarnings = config.warnings.length + notes.length > 0
+  const wellSaid = hasWarnings ? warning('Ready, but see the warnings above.') : good('All well.')
   return [
     ...verdicts.map(({ what, ok, detail, project_id }) => {
       const shown = project_id === undefined ? what : what.replace(project_id, names.heading(project_id))
@@ -174,6 +178,17 @@ function render(
     verdicts.every(({ ok }) => ok)
       ? `${wellSaid} Next: ${command('sync')}`
       : `${bad('Not ready:')} fix what is marked ✗ and check again.`,
+  ]
+}
+
+/** The streams that are held, over all projects. */
+async function heldNotes(warehouse: Warehouse): Promise<string[]> {
+  const { ranges } = await readHeld(warehouse)
+  if (ranges.length === 0) return []
+  const held = new Set(ranges.map(({ project_id, stream }) => streamKey(project_id, stream))).size
+  const streams = [...new Set(ranges.map(({ stream }) => stream))]
+  return [
+    `${count(held, 'stream')} held (${listSome(streams, 5)}): an answer would have deleted most rows; "visibility-sync status" shows how to let it through`,
   ]
 }
 
