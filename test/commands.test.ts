@@ -1,10 +1,11 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { addDays, dayOf } from '../src/core/day.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
 import { runCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { createDatabase } from './support/postgres.ts'
-import { NO_LIMIT, type Setup, setUp } from './support/setup.ts'
+import { FOUR_GRAINS, NO_LIMIT, type Setup, setUp } from './support/setup.ts'
 
 describe('commands', () => {
   /* The commands as people type them. */
@@ -67,13 +68,36 @@ describe('commands', () => {
     expect(await setup.database.rows("select 1 from pg_namespace where nspname like 'visibility%'")).toEqual([])
   })
 
+  test('plan and sync send about as many requests, at first and later', async () => {
+    const reports = [...FOUR_GRAINS, { name: 'by_tag', dimensions: ['date', 'tag_id'] }]
+    const today = dayOf(new Date())
+    const own = await setUp({
+      now: `${today}T12:00:00Z`,
+      world: { projects: 2, prompts: 7, models: 2, brands: 3 },
+      config: { reports, start_date: addDays(today, -60), end_date: today },
+    })
+    const run = async (command: string) =>
+      (await runCli([command, '--json'], { env: own.env, config: own.fileConfig })).json()
+    const first = await run('plan')
+    const { streams, outcome } = await run('sync')
+    const sum = (some: { requests: number }[]) => some.reduce((total, { requests }) => total + requests, 0)
+    expect(outcome).toBe('complete')
+    expect(first.requests / sum(streams)).toBeGreaterThan(0.9)
+    for (const { project_id, stream, requests } of first.streams) {
+      const real = streams.find((row: any) => row.project_id === project_id && row.stream === stream)
+      expect([stream, real.requests]).toEqual([stream, Math.max(requests, real.requests)])
+    }
+    const again = await run('plan')
+    expect(again.requests).toBe(sum((await run('sync')).streams))
+  })
+
   test('plan makes windows of the lengths that a run would use', async () => {
     const lengthsOf = async (source: object) => {
       const config = { ...setup.fileConfig, source: { ...(setup.fileConfig.source as object), ...source } }
       const { streams } = (await runCli(['plan', '--json'], { env: setup.env, config })).json()
       return Object.fromEntries(streams.map((row: any) => [row.stream, row.windows.length]))
     }
-    expect(await lengthsOf({})).toMatchObject({ brand_daily: 1, by_prompt: 5 })
+    expect(await lengthsOf({})).toMatchObject({ brand_daily: 1, by_prompt: 2 })
     expect(await lengthsOf({ max_window_days: 4 })).toMatchObject({ brand_daily: 8, by_prompt: 8 })
   })
 

@@ -5,7 +5,7 @@ import { type Day, dayOf, type Range, showRange } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/days.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
-import type { DayStream, Stream } from '../../streams/stream.ts'
+import { type DayStream, isCompared, type Stream } from '../../streams/stream.ts'
 import { Density, firstDaysOf } from '../../sync/plan/density.ts'
 import { makePlanner } from '../../sync/plan/planner.ts'
 import { planWindows } from '../../sync/plan/window-feed.ts'
@@ -85,18 +85,22 @@ async function dayPlanner(
   const today = dayOf(clock())
   const planner = await makePlanner({ config, warehouse, today }, request)
   // Streams without coverage have the same windows, and there may be thousands of them.
-  const unread = new Map<number, Planned>()
+  const unread = new Map<string, Planned>()
   return async (projectId, stream) => {
     const { known: days, due } = await planner(projectId, stream.name)
     const firstDays = firstDaysOf(stream)
     const isUnread = days.length === 0
-    const known = isUnread ? unread.get(firstDays) : undefined
+    // A first answer that control totals cannot prove is proven by another request.
+    const isProven = isCompared(stream) && stream.control !== 'brand limits'
+    const requestsPerWindow = isUnread && !isProven ? 2 : 1
+    const kind = `${firstDays} ${requestsPerWindow}`
+    const known = isUnread ? unread.get(kind) : undefined
     if (known !== undefined) return known
     const density = new Density(days, today, firstDays)
-    const windows = planWindows(due, density, config.source).map(showRange)
     const guessed = !density.isKnown && due.length > 0
-    const planned = { due_days: due.length, requests: windows.length, guessed, windows }
-    if (isUnread) unread.set(firstDays, planned)
+    const windows = planWindows(due, density, config.source, request.range === undefined).map(showRange)
+    const planned = { due_days: due.length, requests: windows.length * requestsPerWindow, guessed, windows }
+    if (isUnread) unread.set(kind, planned)
     return planned
   }
 }
@@ -134,14 +138,15 @@ function render({ streams: rows, source, requests }: Plan, names: ProjectNames, 
         align: 'right',
         value: (row) => (row.windows[0] === WHOLE_LIST || row.stream === CONTENTS ? '–' : row.due_days),
       },
-      { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'about ' : ''}${row.requests}` },
+      { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'at least ' : ''}${row.requests}` },
       { title: 'windows, newest first', value: (row) => shortList(row.windows) },
     ],
     rows,
     { width, group: (row) => names.heading(row.project_id) },
   )
-  const about = `About ${count(requests, 'request')}, and more for control totals and proofs; nothing was read or changed.`
-  const note = 'Nothing is known yet of some streams: a run learns from its first windows how many days fit a page.'
+  const about = `${guessed ? 'At least' : 'About'} ${count(requests, 'request')}, and more for control totals and proofs; nothing was read or changed.`
+  const note =
+    'Nothing is known yet of some streams. The first window of each shows how many days fit a page: the more rows a day has, the more requests.'
   return [wrap(source, width, 'Source: '), '', table, '', wrap(about, width), guessed && wrap(note, width)]
 }
 

@@ -171,16 +171,22 @@ function bridged(due: readonly Day[], most: number): Day[] {
   return daysIn({ from: due[last]!, to: due[0]! }).reverse().slice(0, most)
 }
 
-/** The windows that would be read now, by what is known now. */
+/**
+ * The windows that would be read now, by what is known now. Without any known day they are the fewest possible: those after the first
+ * one are as long as if a day had one row.
+ */
 export function planWindows(
   due: readonly Day[],
   density: Density,
   { page_limit, max_window_days }: Pick<Config['source'], 'page_limit' | 'max_window_days'>,
+  bridgesGaps = false,
 ): Range[] {
-  const feed = new WindowFeed(due, density, () => page_limit, max_window_days)
+  const feed = new WindowFeed(due, density, () => page_limit, max_window_days, bridgesGaps)
+  const { isKnown } = density
   const windows: Range[] = []
   for (let window = feed.next(); window !== undefined; window = feed.next()) {
     windows.push(window)
+    if (!isKnown) density.learn(window, new Map(daysIn(window).map((day) => [day, 1])))
     feed.markLoaded()
   }
   return windows
