@@ -101,6 +101,24 @@ describe('the sentence on what a run did', () => {
   })
 })
 
+describe('the table of a run', () => {
+  const other = { ...emptyReport('or_2', 'chats'), ...loaded, days: 91 }
+
+  test('does not add up the days of projects', () => {
+    const text = one(shown(reportOf([chats({ ...loaded, days: 91 }), other])))
+    expect(text).toMatch(/chats 91 200 [0 ]+ 2 0\.0/)
+    expect(text).toMatch(/total 91 200 /)
+  })
+
+  test('explains requests for what the service does not offer', () => {
+    const missing = (stream: string) => ({ ...emptyReport('or_2', stream), requests: 2, not_offered: 404 })
+    const text = one(shown(reportOf([missing('tags'), missing('brands'), chats(loaded), missing('tags')])))
+    expect(text).toMatch(
+      /chats 7 .*not offered – [0 ]+ 6 0\.0 asked for, but the service has no tags, brands; asked again later/,
+    )
+  })
+})
+
 describe('the next step', () => {
   const cases: [ReportedCode, string, RegExp][] = [
     ['key', 'npx visibility-sync check', /VISIBILITY_API_KEY/],

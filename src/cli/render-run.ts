@@ -14,7 +14,11 @@ const right = (
 
 const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'stream', value: (row) => row.stream },
-  { title: 'days', align: 'right', value: (row) => (row.days === 0 && row.windows > 0 ? '–' : row.days) },
+  {
+    title: 'days',
+    align: 'right',
+    value: (row) => (row.days === 0 && (row.windows > 0 || row.stream === NOT_OFFERED) ? '–' : row.days),
+  },
   right('rows read', (row) => row.rows_read),
   right('inserted', (row) => row.inserted),
   right('updated', (row) => row.updated, 'if-zero'),
@@ -24,6 +28,8 @@ const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'seconds', align: 'right', value: (row) => row.seconds.toFixed(1), drop: 2 },
 ]
 const MOST_LISTED = 3
+const NOT_OFFERED = 'not offered'
+const MOST_MISSING = 6
 
 /** Facts for the summary besides the run. */
 export interface RunContext {
@@ -42,7 +48,10 @@ export function renderRun(report: RunReport, context: RunContext): string {
   )
   // Requests for what the service does not offer, so that the column adds up.
   const others = report.streams.filter((row) => !isOffered(row) && row.requests > 0)
-  rows.push(...byStream(others.map((row) => ({ ...row, stream: '(not offered)' }))))
+  rows.push(...byStream(others.map((row) => ({ ...row, stream: NOT_OFFERED }))))
+  const missing = listSome([...new Set(others.map(({ stream }) => stream))], MOST_MISSING)
+  const noteOf = ({ stream }: StreamReport) =>
+    stream === NOT_OFFERED ? `asked for, but the service has no ${missing}; asked again later` : undefined
   const steps = nextSteps(report, context).flatMap(({ say, run }, index) => [
     wrap(`${say}:`, width, index === 0 ? 'Next:      ' : LABEL, LABEL),
     `${LABEL}  ${run}`,
@@ -50,7 +59,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
   return [
     wrap(report.source, width, 'Source:    '),
     '',
-    ...(rows.length === 0 ? [] : [renderTable(COLUMNS, rows, { width, footer: total }), '']),
+    ...(rows.length === 0 ? [] : [renderTable(COLUMNS, rows, { width, footer: total, note: noteOf }), '']),
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
     ...report.notes.map((note) => wrap(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),

@@ -5,7 +5,7 @@ import type { LoadSummary } from './run.ts'
 
 /** The part of a load that is added to a report. */
 const LOADED = ['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged', 'quarantined'] as const
-/** The numbers of a report that add up over projects. */
+/** The numbers of a report. */
 const COUNTERS = [...LOADED, 'requests', 'retries', 'seconds'] as const
 type Counter = (typeof COUNTERS)[number]
 
@@ -78,13 +78,15 @@ export function outcomeOf(streams: readonly StreamReport[], interrupted: boolean
   return streams.some(({ windows }) => windows > 0) ? 'partial' : 'failed'
 }
 
-/** The same numbers by stream, over all projects. */
+/** The same numbers by stream, over all projects. The days of projects are the same ones, so they are not added up. */
 export function byStream(streams: readonly StreamReport[]): StreamReport[] {
   const totals = new Map<string, StreamReport>()
   for (const report of streams) {
     const total = totals.get(report.stream) ?? emptyReport('', report.stream)
     totals.set(report.stream, total)
+    const { days } = total
     for (const name of COUNTERS) total[name] += report[name] ?? 0
+    total.days = Math.max(days, report.days)
     total.held.push(...report.held)
     total.unreconciled.push(...(report.unreconciled ?? []))
     total.failed.push(...report.failed)
