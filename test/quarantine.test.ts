@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals'
+import { parse } from 'yaml'
 import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { dismissQuarantine } from '../src/sync/quarantine.ts'
@@ -140,6 +141,22 @@ describe('own brands', () => {
     expect(await isOwn()).toEqual([{ brand_id: project!.brands[0]!.id }])
     expect((await cli('sync', '--json')).json().notes).toEqual([])
     expect((await cli('check')).stdout).toContain('because its profile has the same name')
+  })
+
+  test('if there is none, lines to copy are printed once in a run, and not again by the next one unless a person waits', async () => {
+    await start({ config: { streams: ['prompts'], reports: FOUR_GRAINS.slice(0, 1) } })
+    const [project] = setup.service.world.projects
+    const first = await cli('sync')
+    expect(`${first.stdout}${first.stderr}`.match(/is own/g)).toHaveLength(1)
+    const [block] = /^ *labels:\n *brands:\n( +kw_[\w-]+: \{ own: true \} # .*\n)+/m.exec(first.stdout)!
+    expect(block).toContain(JSON.stringify(project!.brands[0]!.name))
+    const again = await cli('sync')
+    expect([again.code, `${again.stdout}${again.stderr}`]).toEqual([0, expect.not.stringContaining('is own')])
+    expect((await setup.sync({ isWatched: true })).notes).toEqual([expect.stringContaining('is own')])
+    expect((await cli('check')).stdout).toContain(block.trim().split('\n').at(-1)!.trim())
+    const labels = { ...setup.fileConfig, ...(parse(block) as object) }
+    expect((await runCli(['sync'], { env: setup.env, config: labels })).code).toBe(0)
+    expect((await isOwn()).length).toBe(block.match(/own: true/g)!.length)
   })
 })
 

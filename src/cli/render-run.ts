@@ -4,7 +4,7 @@ import { AFTERMATH, type Trouble, type TroubleKind, troublesOf } from '../ledger
 import type { HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
-import { bad, good, renderTable, type TableColumn, warning, wrap } from './table.ts'
+import { bad, good, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
 
 const right = (
   title: string,
@@ -62,7 +62,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
     ...(rows.length === 0 ? [] : [renderTable(COLUMNS, rows, { width, footer: total, note: noteOf }), '']),
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
-    ...report.notes.map((note) => wrap(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),
+    ...report.notes.map((note) => wrapNote(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),
     '',
     wrap(warehouse.described, width, 'Warehouse: '),
     ...steps,

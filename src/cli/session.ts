@@ -90,6 +90,8 @@ export function openSession(
     },
     /** Asks the person at the terminal; undefined if nobody can answer. */
     ask: stdin.isTTY === true && !json ? (text: string) => ask(surroundings, text) : undefined,
+    /** True if a person waits for the result at a terminal. */
+    isWatched: stdout.isTTY === true,
     /** The file that settings are read from, whether it exists or not. */
     configFile: configFile(options.config, env),
     width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,

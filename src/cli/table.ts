@@ -30,6 +30,12 @@ export function wrap(text: string, width: number, indent = '', hanging = ' '.rep
   return lines.join('\n')
 }
 
+/** A sentence in lines of a width, and below it, as they are, lines to copy. */
+export function wrapNote(text: string, width: number, indent: string, hanging: string): string {
+  const [sentence = '', ...toCopy] = text.split('\n')
+  return [wrap(sentence, width, indent, hanging), ...toCopy.map((line) => hanging + line)].join('\n')
+}
+
 /** The lines of a table's cell: broken at spaces, and anywhere in words that are too long. */
 function wrapCell(text: string, width: number): string[] {
   if (widthOf(text) <= width) return [text]

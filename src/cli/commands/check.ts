@@ -25,7 +25,7 @@ import { saysNotOffered } from '../../sync/run/execute.ts'
 import { isRefusalOfProject } from '../../sync/run/refused-project.ts'
 import type { SyncedProject } from '../../sync/run/run.ts'
 import { tableName, type Warehouse } from '../../warehouse/connect.ts'
-import { labelNotes } from '../../warehouse/load/own-brands.ts'
+import { labelNotes, ownBrandNotes, projectsWithoutOwn } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, findNamesakes, inspectWarehouse } from '../../warehouse/schema/repair.ts'
 import { listRestrictions, type Restriction } from '../../warehouse/schema/restrict-reader.ts'
@@ -35,7 +35,7 @@ import { readFacts, unusedRelations } from '../../warehouse/schema/views.ts'
 import { inTransaction } from '../../warehouse/transaction.ts'
 import { type ProjectNames, projectNames, readProjectNames } from '../project-names.ts'
 import type { Part, Session } from '../session.ts'
-import { bad, good, warning, wrap } from '../table.ts'
+import { bad, good, warning, wrap, wrapNote } from '../table.ts'
 
 /** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = ['projects', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags']
@@ -117,6 +117,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     const isWhole = verdicts.at(-1)!.ok && notes.length === 0
     if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
       notes.push(...(await labelNotes(warehouse, ids, config.labels)))
+      notes.push(...(await ownBrandNotes(warehouse, await projectsWithoutOwn(warehouse, ids))))
       for (const { project_id, stream, last_day, difference } of await readDiffering(warehouse, 'settled'))
         notes.push(
           `${stream} of ${project_id} does not add up to the totals of the service, so its pages are proven instead (${last_day}: ${difference})`,
@@ -173,7 +174,7 @@ function render(
       const shown = project_id === undefined ? what : what.replace(project_id, names.heading(project_id))
       return wrap(`${ok ? good('✓') : bad('✗')} ${shown}: ${detail}`, width, '', '  ')
     }),
-    ...notes.map((note) => wrap(`${warning('!')} ${names.within(note)}`, width, '', '  ')),
+    ...notes.map((note) => wrapNote(`${warning('!')} ${names.within(note)}`, width, '', '  ')),
     '',
     verdicts.every(({ ok }) => ok)
       ? `${wellSaid} Next: ${command('sync')}`

@@ -34,7 +34,7 @@ async function runAndPrint(
     const { shown, embedded } = open.database
     log.info({ source: open.source, warehouse: shown, embedded }, 'connected')
     session.say(`connected: from ${open.source} to ${shown}`)
-    const whole = { ...request, projects: open.projects, signal }
+    const whole = { ...request, projects: open.projects, signal, isWatched: session.isWatched }
     const report = await runSync(open, whole, reporter.observer, open.execute)
     if (report.outcome === 'complete') session.say(`run ${report.run_id} ended: complete`)
     const clean = config.redactor.value(report)

@@ -14,7 +14,13 @@ import { readNotOffered } from '../../ledger/service-notes.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
 import { forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
-import { applyLabels, applyOwnBrands, labelNotes } from '../../warehouse/load/own-brands.ts'
+import {
+  applyLabels,
+  applyOwnBrands,
+  labelNotes,
+  ownBrandNotes,
+  projectsWithoutOwn,
+} from '../../warehouse/load/own-brands.ts'
 import { isTransient, withRetries } from '../../warehouse/retry.ts'
 import { saveStreamSettings } from '../../warehouse/schema/stream-settings.ts'
 import { analyzeChanged, refreshSummaries } from '../../warehouse/schema/summaries.ts'
@@ -67,6 +73,7 @@ async function performRun(
   const notes = [...repaired]
   try {
     await describeStreams(run, request)
+    const reported = request.isWatched ? [] : await run.retry(() => projectsWithoutOwn(warehouse, ids))
     const tasks = await makeTasks(run, request, { failures, observer })
     reports = tasks.map(({ report }) => report)
     run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
@@ -76,11 +83,12 @@ async function performRun(
     if (refused.length > 0) await run.retry(() => forgetUnread(warehouse, refused))
     const contents = request.streams.find(({ perChat }) => perChat)
     if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
-    if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids))))
+    if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids, reported))))
     notes.push(...(await closingNotes(run, request, tasks, reports)))
     const differing = reports.filter(({ unreconciled, held }) => unreconciled.length + held.length > 0)
     await run.retry(() => forgetHistoryChecks(warehouse, [...new Set(differing.map(({ project_id }) => project_id))]))
-    for (const note of notes) run.log.warn(note)
+    // People read them in the result.
+    for (const note of notes) run.log.info(note)
     await prepareViews(run, reports)
   } catch (cause) {
     const code = isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause))
@@ -223,10 +231,16 @@ async function closingNotes(
   ]
 }
 
-/** Own brands by labels or by the profile, and what to say of them. */
-async function markOwnBrands({ warehouse, config }: Services, ids: readonly string[]): Promise<string[]> {
+/** Own brands by labels or by the profile, and notes on them. `reported`: projects of which is known that none is own. */
+async function markOwnBrands(
+  { warehouse, config }: Services,
+  ids: readonly string[],
+  reported: readonly string[],
+): Promise<string[]> {
   const hasChanged = await applyOwnBrands(warehouse, ids, config.labels)
-  return labelNotes(warehouse, ids, config.labels, hasChanged)
+  const without = await projectsWithoutOwn(warehouse, ids)
+  const fresh = without.filter((id) => !reported.includes(id))
+  return [...(await labelNotes(warehouse, ids, config.labels, hasChanged)), ...(await ownBrandNotes(warehouse, fresh))]
 }
 
 /** Computes what views read beside the rows. A run that read everything is complete without this: views are only slower. */

@@ -50,6 +50,8 @@ export interface RunRequest {
   /** Only these days of each project and stream. */
   only?: (projectId: string, stream: string) => Day[]
   acceptDeletes?: boolean
+  /** True if a person waits for the result: it repeats notes that an earlier run gave. */
+  isWatched?: boolean
   signal?: AbortSignal | undefined
 }
 
