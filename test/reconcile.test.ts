@@ -517,6 +517,36 @@ test('rows of another project in all answers are unreconciled', async () => {
   expect(JSON.stringify(report.streams)).toContain('the service gave another project the same rows')
 })
 
+test('two projects that are exchanged on a first load are unreconciled, and leave no brand once the service recovers', async () => {
+  await start({ world: { projects: 2, prompts: 6, models: 2, brands: 3 } })
+  const [first, second] = [project().id, project(1).id]
+  const exchanged = (text: string) =>
+    text.replaceAll(/or_[0-9a-f-]+/g, (id) => (id === first ? second : id === second ? first : id))
+  const proxy = await startRewriter(setup.service.url, async (text, { url, method, headers }, body) => {
+    if (!/\/(reports|chats)/.test(url!)) return text
+    const key = Object.fromEntries(Object.entries(headers).filter(([name]) => /key|auth/.test(name)))
+    const answer = await fetch(exchanged(new URL(url!, setup.service.url).href), {
+      method: method!,
+      headers: { ...(key as Record<string, string>), 'content-type': 'application/json' },
+      ...(body === '' ? {} : { body: exchanged(body) }),
+    })
+    return answer.text()
+  })
+  const report = await setup.through(proxy.url, () => setup.sync())
+  expect(report.outcome).toBe('partial')
+  const differing = report.streams.filter(({ unreconciled }) => unreconciled.length > 0)
+  expect(new Set(differing.map((stream) => stream.project_id))).toEqual(new Set([first, second]))
+  await setup.sync()
+  expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
+  const namesOf = (table: string) =>
+    setup.database.rows<{ name: string }>(
+      `select distinct project_id || ' ' || brand_id as name from visibility.${table} order by 1`,
+    )
+  const ofWorld = setup.service.world.projects.flatMap(({ id, brands }) => brands.map((brand) => `${id} ${brand.id}`))
+  for (const table of ['brands', 'brand_history'])
+    expect((await namesOf(table)).map(({ name }) => name)).toEqual(ofWorld.sort())
+})
+
 test('a rejected row that was dismissed explains its own brand alone', async () => {
   await start()
   await setup.sync()

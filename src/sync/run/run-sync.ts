@@ -13,7 +13,7 @@ import { closeRun } from '../../ledger/runs.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
-import { forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
+import { forgetUnnamed, forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
 import {
   applyLabels,
   applyOwnBrands,
@@ -86,6 +86,8 @@ async function performRun(
     if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids, reported))))
     notes.push(...(await closingNotes(run, request, tasks, reports)))
     const differing = reports.filter(({ unreconciled, held }) => unreconciled.length + held.length > 0)
+    const shrunk = reports.filter(({ deleted }) => deleted > 0).map(({ project_id }) => project_id)
+    await run.retry(() => forgetUnnamed(warehouse, [...new Set(shrunk)]))
     await run.retry(() => forgetHistoryChecks(warehouse, [...new Set(differing.map(({ project_id }) => project_id))]))
     // People read them in the result.
     for (const note of notes) run.log.info(note)

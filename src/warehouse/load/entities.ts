@@ -103,6 +103,34 @@ export function entitiesSql(warehouse: Warehouse): string {
     .join(' union all ')
 }
 
+/** Forgets entities that no row of a project names any more: only an answer that was replaced named them. */
+export async function forgetUnnamed(warehouse: Warehouse, projectIds: readonly string[]): Promise<void> {
+  const { pool, schema } = warehouse
+  for (const kind of ['brand', 'topic', 'tag', 'model']) {
+    const { rows: tables } = await pool.query<{ name: string }>(
+      // Small tables first: what they name need not be looked for in large ones.
+      `select c.relname as name from pg_class c join pg_attribute a on a.attrelid = c.oid
+       where c.relnamespace = $1::regnamespace and c.relkind in ('r', 'p') and not c.relispartition and a.attname = $2
+         and c.relname <> all($3) order by c.reltuples, 1`,
+      [quote(schema), `${kind}_id`, [`${kind}s`, 'brand_history']],
+    )
+    const isNamed = tables.map(
+      ({ name }) =>
+        `exists (select from ${quote(schema, name)} t where t.project_id = e.project_id and t.${kind}_id = e.${kind}_id)`,
+    )
+    const isListed = kind === 'model' ? [] : ['e.listed_at is not null']
+    await pool.query(
+      `delete from ${tableName(warehouse, `${kind}s`)} e where project_id = any($1) and not (${[...isListed, ...isNamed, 'false'].join(' or ')})`,
+      [projectIds],
+    )
+  }
+  await pool.query(
+    `delete from ${tableName(warehouse, 'brand_history')} h where project_id = any($1)
+       and not exists (select from ${tableName(warehouse, 'brands')} b where b.project_id = h.project_id and b.brand_id = h.brand_id)`,
+    [projectIds],
+  )
+}
+
 function entityKey(projectId: string, kind: string, id: string): string {
   return `${projectId}\0${kind}\0${id}`
 }
