@@ -1,5 +1,7 @@
 import { describe, expect, test } from '@jest/globals'
+import { runAudit } from '../src/audit/run-audit.ts'
 import { runCli } from './support/cli.ts'
+import { isReport, type Lie, lyingTo } from './support/lies.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -25,6 +27,68 @@ describe('an audit', () => {
         .filter((entry: any) => entry.differing.length > 0)
         .map((entry: any) => [entry.stream, entry.differing]),
     )
+
+  const restatements = () => setup.database.rows('select * from visibility_ops.restatements')
+  const stateOfAll = async () => {
+    const { streams, lookback } = (await cli('status', '--json')).json()
+    return { stale: streams.filter((stream: any) => stream.days_stale > 0), lookback: lookback.needed_days }
+  }
+
+  test('a table that was damaged by hand is mended, which is no restatement, and leaves nothing due', async () => {
+    await start()
+    const { rows } = setup.database
+    await rows("delete from visibility.by_prompt where date = '2026-03-05'")
+    await rows("update visibility.brand_daily set mention_count = mention_count + 1 where date < '2026-03-04'")
+    await rows("update visibility.brand_daily set share_of_voice = 0.5 where date = '2026-03-08'")
+    await rows("delete from visibility.chats where date = '2026-03-07'")
+    const repaired = await cli('audit', '--repair', '--json')
+    expect([repaired.code, repaired.json().remaining]).toEqual([0, 0])
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+    expect([await restatements(), await stateOfAll()]).toEqual([[], { stale: [], lookback: null }])
+  })
+
+  test('a table that was dropped is filled by the next sync, which is no restatement', async () => {
+    await start()
+    await setup.database.rows('drop table visibility.by_model cascade')
+    expect((await cli('sync', '--json')).json().outcome).toBe('complete')
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+    expect([await restatements(), await stateOfAll()]).toEqual([[], { stale: [], lookback: null }])
+  })
+
+  test('the lookback that status advises is just long enough for the oldest day that the service changed', async () => {
+    await start()
+    await setup.database.rows(
+      `insert into visibility_ops.restatements (project_id, stream, date, rows_inserted, rows_updated, rows_deleted, run_id)
+       values ($1, 'by_model', '2026-03-06', 0, 1, 0, 1)`,
+      [project().id],
+    )
+    const { stdout } = await cli('status')
+    expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
+      'days up to 25 days old; lookback_days is 2: too short, set it to 26',
+    )
+  })
+
+  test('values that are not compared are repaired in all reports of the day', async () => {
+    await start()
+    const day = '2026-03-20'
+    const again = { command: 'backfill' as const, range: { from: day, to: day } }
+    const lie: Lie = (sent, asked) =>
+      isReport(asked) ? sent.map((row) => ({ ...row, share_of_voice: 0.123, position: 4, sentiment: 11 })) : sent
+    await lyingTo(setup, lie, () => setup.sync(again))
+    const repaired = await cli('audit', '--repair', '--json')
+    expect([repaired.code, repaired.json().remaining]).toEqual([0, 0])
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+  })
+
+  test('a repair that leaves differences behind fails', async () => {
+    await start()
+    await setup.database.rows("delete from visibility.by_prompt where date = '2026-03-05'")
+    const lie: Lie = (sent, asked) => (asked.dimensions.includes('prompt_id') ? sent.slice(1) : sent)
+    const signal = new AbortController().signal
+    const audit = () => runAudit(setup.services, { projects: setup.projects, repair: true, signal })
+    const { remaining, repair } = await lyingTo(setup, lie, audit)
+    expect([remaining, repair?.outcome]).toEqual([1, 'partial'])
+  })
 
   test('an unchanged history has no differences; rewritten days are listed, and they alone are read again by a repair', async () => {
     await start()

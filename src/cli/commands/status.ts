@@ -213,6 +213,6 @@ function size(bytes: number): string {
 
 function lookbackText({ configured_days, needed_days, too_short }: Status['lookback']): string[] {
   if (needed_days === null) return []
-  const needed = `the service still changed days up to ${count(needed_days, 'day')} old; lookback_days is ${configured_days}`
+  const needed = `the service still changed days up to ${count(needed_days - 1, 'day')} old; lookback_days is ${configured_days}`
   return [too_short ? `${needed}: too short, set it to ${needed_days}` : `${needed}: enough`]
 }

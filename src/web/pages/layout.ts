@@ -116,7 +116,7 @@ export function option(value: string, name: string, chosen: string | undefined):
 }
 
 export function lookbackWords({ needed_days, configured_days }: Status['lookback']): Html {
-  return html`The service still changes days after ${needed_days} days, and <code>lookback_days</code> is ${configured_days}.`
+  return html`The service still changes days that are up to ${count((needed_days ?? 1) - 1, 'day')} old, and <code>lookback_days</code> is ${configured_days}.`
 }
 
 /** "2026-03-01", or "2026-03-01 to 2026-03-09". */
