@@ -507,3 +507,36 @@ inBrowser('in a browser', () => {
     expect(tabs.problems).toEqual([])
   })
 })
+
+test('a character that Postgres cannot store is refused in every parameter of every page and file', async () => {
+  const PARAMETERS = {
+    '/insights': ['project', 'brand', 'rival', 'week', 'page'],
+    '/insights/topic': ['topic', 'model', 'channel', 'brand'],
+    '/insights/model': ['model'],
+    '/insights/channel': ['channel'],
+    '/insights/prompt': ['prompt', 'model', 'channel'],
+    '/insights/source': ['domain'],
+    '/': ['project', 'q', 'day'],
+    '/quarantine': ['project', 'stream', 'state'],
+    '/restatements': ['project', 'stream', 'from'],
+    '/api/status': ['project'],
+  }
+  const FILES: Record<string, string> = {
+    '/insights': 'summary',
+    ...Object.fromEntries(['topic', 'model', 'channel', 'prompt'].map((name) => [`/insights/${name}`, 'trend'])),
+    '/insights/source': 'source-pages',
+  }
+  for (const [path, [first, ...others]] of Object.entries(PARAMETERS)) {
+    const files = FILES[path] === undefined ? [] : [`${path}/${FILES[path]}.csv`]
+    for (const address of [path, ...files]) {
+      for (const name of [first!, ...others]) {
+        const needed = name === first ? '' : `${first}=x&`
+        const { status, text } = await get(
+          `${url}${address}?${path === '/insights' || path === '/' ? '' : needed}${name}=a%00b`,
+        )
+        expect([address, name, status]).toEqual([address, name, 400])
+        expect(text).toContain(`${name}: `)
+      }
+    }
+  }
+})

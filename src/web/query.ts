@@ -15,6 +15,8 @@ export function readQuery<K extends string>(query: unknown, known: readonly K[])
     if (!(known as readonly string[]).includes(name))
       throw new UsageError(`${clip(name, 40)}: unknown; this page knows ${known.join(', ')}`)
     if (typeof value !== 'string') throw new UsageError(`${name}: given more than once`)
+    // Postgres cannot store it, so nothing has it.
+    if (value.includes('\0')) throw new UsageError(`${name}: has a NUL character; allowed: any other`)
     if (value !== '') found[name as K] = value
   }
   return found
