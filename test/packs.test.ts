@@ -7,7 +7,7 @@ import { parse } from 'yaml'
 import { metabase } from '../src/cli/commands/metabase.ts'
 import { pack } from '../src/cli/commands/pack.ts'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
-import { messageOf } from '../src/core/errors.ts'
+import { messageOf, UsageError } from '../src/core/errors.ts'
 import { createMetrics } from '../src/observe/metrics.ts'
 import { readQuestions } from '../src/packs/metabase/cards.ts'
 import { packFiles, type Tool } from '../src/packs/pack-files.ts'
@@ -143,11 +143,78 @@ describe('files for other tools', () => {
         expect(text).not.toMatch(/<<\w+>>/)
     })
 
+    test('no configured text becomes code, whatever it holds', () => {
+      const parts = [
+        'a\nselect 1; --\r\u2028b\u0085c\u0000d\u007f\ufffe {{ run_query("drop table x") }}{% do exit() %}{# {{{%',
+        '"]\n      - targets: ["evil:1',
+        `'; drop table x; -- " \\ $$ \${x} <<schema>> %s & <b>`,
+      ]
+      const HOSTILE = [parts.join(' '), '- yes: [no, *a, &b, !!c] # d']
+      const of = (about: string, host: string) => {
+        const stream = own.custom_streams[0]!
+        const columns = stream.columns.map((one) => ({ ...one, about }))
+        const config = { ...own, serve: { ...own.serve, host }, custom_streams: [{ ...stream, about, columns }] }
+        return Object.fromEntries(tools.map((tool) => [tool, packFiles(tool, config)])) as Record<Tool, any>
+      }
+      const plain = of('about', '::1')
+      expect(parse(plain.prometheus['prometheus.yml']).scrape_configs[0].static_configs[0].targets).toEqual([
+        '[::1]:9000',
+      ])
+      for (const text of HOSTILE) {
+        const files = of(text, text)
+        expect(parse(files.prometheus['prometheus.yml'])).toEqual({
+          ...parse(plain.prometheus['prometheus.yml']),
+          scrape_configs: [{ job_name: 'visibility-sync', static_configs: [{ targets: [`${text}:9000`] }] }],
+        })
+        const contract = parse(files.contract['visibility.odcs.yaml'])
+        const cited = contract.schema.find(({ name }: { name: string }) => name === 'cited')
+        expect(cited.properties[2]).toMatchObject({ name: 'group', description: text })
+        // dbt renders the text back.
+        const rendered = (description: string) => description.replaceAll(/\{\{ '(\{[{%#])' \}\}/g, '$1')
+        const unescaped = (description: string) => description.replaceAll(/\{\{ '\{[{%#]' \}\}/g, '')
+        for (const [path, list] of [
+          ['models/sources.yml', 'sources'],
+          ['models/staging/staging.yml', 'models'],
+        ] as const) {
+          const document = parse(files.dbt[path])
+          const found = (list === 'sources' ? document.sources[0].tables : document.models).find(
+            ({ name }: { name: string }) => /^(stg_)?cited$/.test(name),
+          )
+          expect(found.columns[1].name).toBe('date')
+          expect([found.description, found.columns[1].description].map(rendered)).toEqual([text, text])
+          expect(unescaped(found.description)).not.toMatch(/\{[{%#]/)
+        }
+        const [comment, ...statement] = files.dbt['models/staging/stg_cited.sql'].split('\n')
+        expect(statement).toEqual(plain.dbt['models/staging/stg_cited.sql'].split('\n').slice(1))
+        expect(unescaped(comment)).toMatch(/^-- (?!.*\{[{%#])[^\p{Cc}\u2028\u2029]*$/u)
+        // Nothing else has any of it.
+        for (const tool of ['grafana', 'superset'] as const) expect(files[tool]).toEqual(plain[tool])
+        for (const [path, content] of Object.entries(files.dbt))
+          if (!/sources.yml|staging.yml|stg_cited.sql/.test(path)) expect(content).toBe(plain.dbt[path])
+        for (const setting of [
+          { warehouse: { schema: text } },
+          { reports: [{ name: text, dimensions: ['date'] }] },
+          { custom_streams: [{ ...own.custom_streams[0]!, name: text }] },
+          { custom_streams: [{ ...own.custom_streams[0]!, path: text }] },
+          { custom_streams: [{ ...own.custom_streams[0]!, columns: [{ ...column('date', 'date'), name: text }] }] },
+          { custom_streams: [{ ...own.custom_streams[0]!, columns: [{ ...column('date', 'date'), path: text }] }] },
+          { serve: { max_staleness: text } },
+        ])
+          expect(() => configOf(setting)).toThrow(UsageError)
+        const projects = packFiles('dbt', usual, [text])['dbt_project.yml']!
+        expect(parse(projects).vars.visibility_projects).toEqual([text])
+        const alerts = packFiles('prometheus', usual, [text])['alerts.yml']!
+        expect(parse(alerts).groups[0].rules.length).toBe(
+          parse(packFiles('prometheus', usual)['alerts.yml']!).groups[0].rules.length,
+        )
+      }
+    })
+
     test('named projects limit dashboards, models and alerts; the contract has no projects', () => {
       const of = (tool: Tool, path: string) => packFiles(tool, usual, ['or_1', 'or.2'])[path]!
       expect(of('grafana', 'visibility.json')).toContain("project_id in ('or_1', 'or.2')")
       expect(parse(of('dbt', 'dbt_project.yml')).vars.visibility_projects).toEqual(['or_1', 'or.2'])
-      expect(of('prometheus', 'alerts.yml')).toContain('visibility_sync_held_dates{project=~"or_1|or[.]2"}')
+      expect(of('prometheus', 'alerts.yml')).toContain('visibility_sync_held_dates{project=~"or_1|or\\\\.2"}')
       expect(() => of('contract', '')).toThrow('--project')
     })
   })

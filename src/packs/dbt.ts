@@ -1,3 +1,4 @@
+import { jinjaText, modelComment } from './escape.ts'
 import { checksOf, type Pack, type Relation, readChecks, referencesOf } from './relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
 
@@ -90,7 +91,7 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
     const { name, about, key, columns, stream } = relation
     return {
       name,
-      description: about,
+      description: jinjaText(about),
       ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
       data_tests: [
         { unique_key: { arguments: { columns: key } } },
@@ -108,7 +109,7 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
       ],
       columns: columns.map((column) => ({
         name: column.name,
-        description: column.about,
+        description: jinjaText(column.about),
         data_type: column.type,
         ...(column.required ? { data_tests: ['not_null'] } : {}),
       })),
@@ -126,7 +127,7 @@ function stagingSql({ name, kind, about, key, columns }: Relation, measures: rea
   })
   const selected = kind === 'brands' ? [...key, ...parts, 'changed_at'] : columns.map((column) => `"${column.name}"`)
   return [
-    `-- ${about}${kind === 'brands' ? ' The parts of every ratio: sum them, then divide.' : ''}`,
+    modelComment(`${about}${kind === 'brands' ? ' The parts of every ratio: sum them, then divide.' : ''}`),
     `select\n${selected.map((column) => `  ${column}`).join(',\n')}`,
     `from {{ source('visibility', '${name}') }}`,
     'where {{ visibility_sync.in_visibility_projects() }}\n',
@@ -139,10 +140,10 @@ function stagingNote({ name, kind, about, key, columns }: Relation, measures: re
   )
   return {
     name: `stg_${name}`,
-    description: about,
+    description: jinjaText(about),
     data_tests: [{ unique_key: { arguments: { columns: key } } }],
     columns: [
-      ...kept.map((column) => ({ name: column.name, description: column.about })),
+      ...kept.map((column) => ({ name: column.name, description: jinjaText(column.about) })),
       ...(kind === 'brands'
         ? measures.map((measure) => ({ name: measure.name, description: measure.description }))
         : []),

@@ -1,10 +1,12 @@
 import { readFileSync } from 'node:fs'
-import { parse, stringify } from 'yaml'
+import { isIPv6 } from 'node:net'
+import { Document, parse, visit } from 'yaml'
 import type { Config } from '../core/config/load.ts'
 import { packageFile, packageVersion } from '../core/package-files.ts'
 import { secondsOf } from '../core/text.ts'
 import type { BiView } from '../core/vocabulary.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
+import { escapeUnprintable, promPattern, quotedText, sqlText, UNPRINTABLE } from './escape.ts'
 
 /* The hand-written parts of packs are in templates/, with placeholders such as <<schema>>. */
 
@@ -17,13 +19,13 @@ export function valuesOf(config: Config, projects: readonly string[]): Values {
   return {
     version: packageVersion(),
     schema: config.warehouse.schema,
-    serve: `${host}:${port}`,
+    serve: quotedText(`${isIPv6(host) ? `[${host}]` : host}:${port}`),
     stale_seconds,
     stale_hours,
     error_hours: Math.max(72, 2 * stale_hours),
     projects,
-    in_projects: projects.length === 0 ? 'true' : `project_id in (${projects.map((id) => `'${id}'`).join(', ')})`,
-    of_projects: projects.length === 0 ? '' : `{project=~"${projects.join('|').replaceAll('.', '[.]')}"}`,
+    in_projects: projects.length === 0 ? 'true' : `project_id in (${projects.map(sqlText).join(', ')})`,
+    of_projects: projects.length === 0 ? '' : `{project=~${promPattern(projects)}}`,
     // The report that the metrics of dbt are computed from, if one is configured.
     daily: reportBy(config.reports, ['date'])?.name ?? '',
   }
@@ -60,7 +62,13 @@ export function parseTemplate<T>(path: string): T {
 
 /** Python reads YAML 1.1, in which dates, yes and no need quotes. */
 export function yamlFile(content: unknown): string {
-  const text = stringify(content, { lineWidth: 120, aliasDuplicateObjects: false, version: '1.1' })
+  const document = new Document(content, { aliasDuplicateObjects: false, version: '1.1' })
+  visit(document, {
+    Scalar(_, scalar) {
+      if (typeof scalar.value === 'string' && scalar.value.search(UNPRINTABLE) >= 0) scalar.type = 'QUOTE_DOUBLE'
+    },
+  })
+  const text = escapeUnprintable(document.toString({ lineWidth: 120 }))
   return `# Written by "visibility-sync pack" for your configuration. The next run with --force overwrites changes.\n${text}`
 }
 
