@@ -19,7 +19,9 @@ process.env.LOG_LEVEL ||= 'warn'
 const folder = resolve('.data/demo')
 mkdirSync(folder, { recursive: true })
 process.chdir(folder)
-console.error(`Demo:      synthetic data, kept in ${folder}; delete it to start anew`)
+console.error(
+  'Demo:      synthetic data; delete the folder of the warehouse to start anew. The pages open in some seconds.',
+)
 
 // In this process, so that a signal arrives once. The last --config counts.
 process.argv.splice(2, args.length, 'serve', ...args, '--config', at('config/demo.yaml'))

@@ -77,6 +77,18 @@ test('commands that read create no database, and report that there is none', asy
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
 })
 
+test('a server that has stopped keeps little beside its data', async () => {
+  const server = await startEmbedded({ folder: folder.path })
+  await query(
+    server.url,
+    "select pg_logical_emit_message(false, '', repeat('x', 1000000)) from generate_series(1, 200)",
+  )
+  await server.release()
+  const wal = join(folder.path, 'postgres/pg_wal')
+  const bytes = readdirSync(wal).map((name) => statSync(join(wal, name)).size)
+  expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(64_000_000)
+})
+
 test('commands that start and end at the same time all work, and leave nothing running', async () => {
   const one = async () => {
     for (let round = 0; round < sized(2, 4); round++) {

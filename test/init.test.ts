@@ -72,6 +72,18 @@ describe('init', () => {
       expect(existsSync(join(folder.path, 'config'))).toBe(false)
     })
 
+    test('asks for the variables that are not set', async () => {
+      const asked = async (env: Record<string, string>) => {
+        const { stdout } = await init(['--force'], env)
+        return [...stdout.matchAll(/export (\w+)=/g)].map(([, name]) => name)
+      }
+      const env = { VISIBILITY_API_URL: 'https://a.example/v1', DATABASE_URL_FILE: '/run/secrets/url' }
+      expect(await asked(env)).toEqual(['VISIBILITY_API_KEY', 'VISIBILITY_PROJECTS'])
+      const all = { ...env, VISIBILITY_API_KEY: 'k', VISIBILITY_PROJECTS: 'or_1' }
+      expect(await asked(all)).toEqual([])
+      expect((await init(['--force'], all)).stdout).toContain('Next: npx visibility-sync check')
+    })
+
     test('overwrites nothing without --force, and mends what cannot be read with it', async () => {
       const file = join(folder.path, 'broken.yaml')
       writeFileSync(file, 'a: [')
@@ -139,8 +151,11 @@ describe('npm run demo', () => {
     })
     await running.saw('Schedule:')
     expect(running.output()).toContain('the reference service (synthetic data')
+    const data = join(folder.path, '.data/demo/.data/reference')
     expect(running.output()).toMatch(/postgres:\/\/visibility@127\.0\.0\.1:\d+\/visibility \(in /)
+    expect(running.output()).toContain(`(in ${data})`)
     const page = /Serving: +(\S+)/.exec(running.output())![1]!
+    expect(running.output()).toContain(`${page}/insights`)
     expect((await fetch(`${page}/healthz`)).status).toBe(200)
     const backfill = await fetch(`${page}/api/backfills`, {
       method: 'POST',
@@ -150,11 +165,12 @@ describe('npm run demo', () => {
     expect(backfill.status).toBe(404)
     running.child.kill('SIGTERM')
     const { code, stderr } = await running.done
-    expect({ code, said: stderr.includes(join(folder.path, '.data/demo')) }).toEqual({ code: 0, said: true })
+    // Only one folder is named.
+    expect({ code, named: stderr.includes('.data') }).toEqual({ code: 0, named: false })
     expect(trap.visits()).toBe(0)
     // Nor the folder in which a warehouse without DATABASE_URL is kept, real or synthetic.
     for (const name of ['.data/postgres', '.data/reference']) expect(existsSync(join(folder.path, name))).toBe(false)
-    expect(runningIn(join(folder.path, '.data/demo/.data/reference'))).toBeUndefined()
+    expect(runningIn(data)).toBeUndefined()
   })
 
   test('the demo refuses a configuration', async () => {

@@ -188,7 +188,7 @@ export function describeNewDatabase(config: Config): string {
   return `none yet; the first sync creates an embedded Postgres in ${folder}`
 }
 
-/** `described` is `shown` with the folder of an embedded one. */
+/** `described` is `shown` with the folder of an embedded one, and `located` with its whole path. */
 export async function openWarehouse(config: Config, log: Log, unchecked = false) {
   const { redactor } = config
   const { url, schema, patience_seconds } = config.warehouse
@@ -198,7 +198,7 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
   if (url !== undefined) {
     const warehouse = await connectWarehouse({ ...options, url, unchecked })
     const shown = withoutSecrets(url)
-    return { warehouse, shown, embedded: false, described: shown, close: () => warehouse.close() }
+    return { warehouse, shown, embedded: false, described: shown, located: shown, close: () => warehouse.close() }
   }
   const folder = dataFolder(config)
   const server = await startEmbedded({ folder: resolve(folder), log })
@@ -211,7 +211,8 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
       await warehouse.close()
       await server.release()
     }
-    return { warehouse, shown, embedded: true, described: `${shown} (in ${folder})`, close }
+    const [described, located] = [folder, resolve(folder)].map((path) => `${shown} (in ${path})`) as [string, string]
+    return { warehouse, shown, embedded: true, described, located, close }
   } catch (error) {
     await server.release()
     throw error

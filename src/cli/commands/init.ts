@@ -7,6 +7,13 @@ import type { Session } from '../session.ts'
 const TEMPLATE = packageFile('config/sync.yaml')
 const SCHEMA = packageFile('config/sync.schema.json')
 
+const VARIABLES = [
+  ['VISIBILITY_API_URL', 'https://…/v1', 'the address of the service'],
+  ['VISIBILITY_API_KEY', '…', 'its key'],
+  ['VISIBILITY_PROJECTS', 'or_…,or_…', 'the projects (not with a project key)'],
+  ['DATABASE_URL', 'postgres://…', 'the warehouse, Postgres 15 or later'],
+] as const
+
 /** `init`: writes a configuration in which every setting is explained, and says what to set. */
 export async function init(session: Session, options: { force?: boolean }): Promise<number> {
   const file = session.configFile
@@ -23,15 +30,13 @@ export async function init(session: Session, options: { force?: boolean }): Prom
     if (isNew && existsSync(file)) rmSync(file)
     throw new UsageError(`${file}: cannot be written (${messageOf(cause)})`)
   }
-  const text = `Wrote ${file}, where every setting is explained, and ${schema} for editors.
-Now set
-
-  export VISIBILITY_API_URL=https://…/v1   the address of the service
-  export VISIBILITY_API_KEY=…              its key
-  export VISIBILITY_PROJECTS=or_…,or_…     the projects (not with a project key)
-  export DATABASE_URL=postgres://…         the warehouse, Postgres 15 or later
-
-and then: ${session.command('check')}`
-  session.print({ file, schema }, text)
+  const { env = process.env } = session
+  const unset = VARIABLES.filter(([name]) => env[name] === undefined && env[`${name}_FILE`] === undefined)
+  session.print({ file, schema, unset: unset.map(([name]) => name) }, [
+    `Wrote ${file}, where every setting is explained, and ${schema} for editors.`,
+    unset.length > 0 && 'Now set\n',
+    ...unset.map(([name, example, meaning]) => `  ${`export ${name}=${example}`.padEnd(40)} ${meaning}`),
+    unset.length === 0 ? `Next: ${session.command('check')}` : `\nand then: ${session.command('check')}`,
+  ])
   return 0
 }

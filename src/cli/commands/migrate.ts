@@ -4,6 +4,7 @@ import { moveSource } from '../../ledger/source.ts'
 import { applyLabels, applyOwnBrands } from '../../warehouse/load/own-brands.ts'
 import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
 import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summaries.ts'
+import type { ViewResult } from '../../warehouse/schema/views.ts'
 import type { Session } from '../session.ts'
 
 export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
@@ -39,12 +40,22 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
             ]),
         ...repaired.map((note) => `Repaired: ${note}`),
         movedFrom && `The source moved from ${movedFrom} to ${address}`,
-        ...views.left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`),
-        ...views.empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`),
+        ...(isCurrent ? [] : withReasons(views)),
+        isCurrent && views.left.length > 0 && `${listed('Left out', namesOf(views.left))}; --json has the reasons`,
+        isCurrent && views.empty.length > 0 && `${listed('Empty', namesOf(views.empty))}; --json has the reasons`,
       ],
     )
     return 0
   } finally {
     await close()
   }
+}
+
+const namesOf = (views: readonly { name: string }[]) => views.map(({ name }) => name)
+
+function withReasons({ left, empty }: ViewResult): string[] {
+  return [
+    ...left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`),
+    ...empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`),
+  ]
 }

@@ -88,9 +88,9 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     const { source, database } = open
     const next = scheduler.next('sync')
     session.print({ address, source, warehouse: database.shown, next_sync: next ?? null }, [
-      `Serving:   ${address}`,
+      `Serving:   ${address} (status), ${address}/insights`,
       `Source:    ${source}`,
-      `Warehouse: ${database.described}${isThere ? '' : ' (does not answer; waiting for it)'}`,
+      `Warehouse: ${database.located}${isThere ? '' : ' (does not answer; waiting for it)'}`,
       `Schedule:  ${cron} (${timezone}), next ${next?.toISOString() ?? 'never'}`,
     ])
     log.info({ address, schedule: cron, timezone }, 'serving')
