@@ -238,6 +238,14 @@ test('the image is built from existing files, runs unprivileged, and has its ver
   expect(read('CHANGELOG.md')).toContain(`## ${version}`)
 })
 
+test('npm has no script to run, or to warn of, where the package is installed or used by npx', () => {
+  const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> }
+  const ofInstall = ['preinstall', 'install', 'postinstall', 'prepublish', 'preprepare', 'prepare', 'postprepare']
+  expect(ofInstall.filter((name) => name in scripts)).toEqual([])
+  // For `npm ci` in a clone and installs of a git address: npm runs it where it fills node_modules of the package itself.
+  expect(scripts.dependencies).toBe('npm run --silent build -- --if-changed')
+})
+
 longGroup('the packed package in an empty folder', () => {
   let setup: Setup
   const folder = temporaryFolder()
