@@ -246,6 +246,18 @@ test('npm has no script to run, or to warn of, where the package is installed or
   expect(scripts.dependencies).toBe('npm run --silent build -- --if-changed')
 })
 
+test('npm ci has no install script of a package to warn of', () => {
+  const { packages } = JSON.parse(read('package-lock.json')) as {
+    packages: Record<string, { hasInstallScript?: true }>
+  }
+  const { allowScripts } = JSON.parse(read('package.json')) as { allowScripts: Record<string, boolean> }
+  const names = Object.entries(packages).flatMap(([path, { hasInstallScript }]) =>
+    hasInstallScript ? [path.split('node_modules/').at(-1)!] : [],
+  )
+  expect(names).toContain('esbuild')
+  expect(names.filter((name) => !(name in allowScripts))).toEqual([])
+})
+
 longGroup('the packed package in an empty folder', () => {
   let setup: Setup
   const folder = temporaryFolder()
