@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import { projectNames } from '../src/cli/project-names.ts'
 import { type RunContext, renderRun } from '../src/cli/render-run.ts'
 import { withoutStyles } from '../src/cli/table.ts'
@@ -251,5 +251,51 @@ describe('real runs', () => {
     expect(wrong).toContain('! labels.brands.kw_nowhere: no row has this id')
     expect(wrong).toContain('Ready, but see the warnings above. Next: ')
     expect(wrong).not.toContain('All well')
+  })
+})
+
+describe('held days', () => {
+  let setup: Setup
+  beforeEach(async () => {
+    setup = await setUp({ world: { projects: 2, prompts: 7, models: 2, brands: 3 } })
+  })
+  const cli = (args: string[]) => runCli(args, { env: setup.env, config: setup.fileConfig })
+
+  test('of several streams: one command lets all of them through', async () => {
+    expect((await cli(['sync'])).code).toBe(0)
+    const [first] = setup.service.world.projects
+    setup.service.setFaults({ ...NO_LIMIT, empty: true })
+    const args = ['backfill', '--from', '2026-03-03', '--to', '2026-03-04', '--project', first!.id]
+    const result = await cli(args)
+    const commands = result.stdout.match(/npx visibility-sync backfill .*/g)
+    expect(commands).toEqual([
+      expect.stringMatching(/--from 2026-03-03 --to 2026-03-04 --project \S+ --accept-deletes$/),
+    ])
+    const accept = commands![0]!.replace('npx ', '')
+    const status = await cli(['status'])
+    expect(status.stdout.match(/visibility-sync backfill .*/g)).toEqual([accept])
+    expect(one(status.stdout)).toContain('brand_daily, by_model, by_prompt, by_topic, chats of')
+    expect((await cli(accept.split(' ').slice(1))).code).toBe(0)
+    expect((await cli(['status', '--json'])).json().held).toEqual([])
+  })
+
+  test('that differ by stream: one command for each range names its streams', async () => {
+    expect((await cli(['sync'])).code).toBe(0)
+    const [first] = setup.service.world.projects
+    const hold = (stream: string, day: string) =>
+      setup.database.rows(
+        "update visibility_ops.coverage set state = 'held', held_since = now() where project_id = $1 and stream = $2 and date = $3",
+        [first!.id, stream, day],
+      )
+    await hold('chats', '2026-03-05')
+    await hold('by_model', '2026-03-05')
+    await hold('by_topic', '2026-03-08')
+    const { stdout } = await cli(['status'])
+    expect(stdout.match(/visibility-sync backfill .*/g)!.map((command) => command.replace(/ --project.*/, ''))).toEqual(
+      [
+        'visibility-sync backfill --from 2026-03-05 --to 2026-03-05 --stream by_model --stream chats',
+        'visibility-sync backfill --from 2026-03-08 --to 2026-03-08 --stream by_topic',
+      ],
+    )
   })
 })

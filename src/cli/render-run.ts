@@ -1,7 +1,7 @@
 import type { OpenWarehouse } from '../app/open-services.ts'
 import { count, grouped, listSome } from '../core/text.ts'
 import { AFTERMATH, type Trouble, type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
-import type { HeldStatus } from '../ledger/status.ts'
+import { byAccept, type HeldStatus } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
 import { bad, good, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
@@ -146,8 +146,8 @@ function nextSteps(report: RunReport, context: RunContext): NextStep[] {
   if (report.code !== undefined && !kinds.has(report.code)) kinds.set(report.code, undefined)
   if (report.outcome === 'interrupted') kinds.set('interrupted', undefined)
   const steps = [...kinds].flatMap(([kind, trouble]) => {
-    const step = stepsAfter(trouble, report, context)[kind]
-    return step === undefined ? [] : [{ say: step[0], run: command(step[1]) }]
+    const cures = kind === 'held' ? curesOfHeld(context.held) : [stepsAfter(trouble, report, context)[kind]]
+    return cures.flatMap((cure) => (cure === undefined ? [] : [{ say: cure[0], run: command(cure[1]) }]))
   })
   // Without a cure of its own, as when a newer run was faster, the state is what there is to see.
   if (steps.length === 0) steps.push({ say: 'see whether anything is missing', run: command('status') })
@@ -161,8 +161,8 @@ type Cure = [say: string, words?: string]
 function stepsAfter(
   trouble: Trouble | undefined,
   { command }: RunReport,
-  { names, held: [held, ...others] }: RunContext,
-): Record<TroubleKind, Cure | undefined> {
+  { names }: RunContext,
+): Record<Exclude<TroubleKind, 'held'>, Cure | undefined> {
   const streams = listSome(trouble?.streams ?? [], 3) || 'what was refused'
   const projects = listSome((trouble?.projects ?? []).map(names.of), 3)
   return {
@@ -188,9 +188,15 @@ function stepsAfter(
       `see which days differ; later runs read them again. Only if the service counts a stream in another way, set reconcile.ignore: [${streams}]`,
       'status',
     ],
-    held:
-      held !== undefined && others.length === 0
-        ? ['if the rows are really gone, let it through', held.accept.replace('visibility-sync ', '')]
-        : ['see what is held, and the command that lets it through', 'status'],
   }
+}
+
+function curesOfHeld(held: readonly HeldStatus[]): Cure[] {
+  const groups = byAccept(held)
+  if (groups.length === 0 || groups.length > MOST_LISTED)
+    return [['see what is held, and the command that lets it through', 'status']]
+  return groups.map(([{ accept }]) => [
+    'if the rows are really gone, let it through',
+    accept.replace('visibility-sync ', ''),
+  ])
 }

@@ -23,7 +23,7 @@ export interface StreamStatus extends Record<Counts, number> {
 }
 
 export interface HeldStatus extends ReviewedRange {
-  /** The command that lets it through. */
+  /** The command that lets it through, with all that is held of its project on the same days. */
   accept: string
 }
 
@@ -139,12 +139,27 @@ async function streamStatus(
 /** The held days as ranges, and how many ranges there are in all. */
 export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ ranges: HeldStatus[]; total: number }> {
   const { ranges, total } = await readReviewed(warehouse, most)
-  const held = ranges.map((range) => {
-    const { project_id, stream, from, to } = range
-    const days = `--from ${from} --to ${to} --stream ${stream} --project ${project_id}`
-    return { ...range, accept: `visibility-sync backfill ${days} --accept-deletes` }
-  })
-  return { ranges: held, total }
+  return { ranges: ranges.map((range) => ({ ...range, accept: acceptCommand(range, ranges) })), total }
+}
+
+/** Names the streams, unless there are several and all that is held of the project is held on the same days. */
+function acceptCommand({ project_id, from, to }: ReviewedRange, all: readonly ReviewedRange[]): string {
+  const ofProject = all.filter((other) => other.project_id === project_id)
+  const sameDays = ofProject.filter((other) => other.from === from && other.to === to)
+  const isAll = sameDays.length > 1 && sameDays.length === ofProject.length
+  const streams = isAll ? [] : sameDays.map(({ stream }) => ` --stream ${stream}`)
+  return `visibility-sync backfill --from ${from} --to ${to}${streams.join('')} --project ${project_id} --accept-deletes`
+}
+
+/** What is held, by the command that lets it through. */
+export function byAccept(held: readonly HeldStatus[]): [HeldStatus, ...HeldStatus[]][] {
+  const groups = new Map<string, [HeldStatus, ...HeldStatus[]]>()
+  for (const range of held) {
+    const group = groups.get(range.accept)
+    if (group === undefined) groups.set(range.accept, [range])
+    else group.push(range)
+  }
+  return [...groups.values()]
 }
 
 async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {

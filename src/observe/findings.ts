@@ -106,10 +106,11 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
 
 /** Uses the ledger, not the report: a run may also release held days. */
 export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]): Finding | End {
+  const commands = [...new Set(held.map(({ accept }) => accept))]
   return findingOf(held, ({ since }) => since, {
     what: 'held, since an answer would have deleted most rows',
     severity: 'warning',
-    command: held.length === 1 ? held[0]!.accept : 'visibility-sync status',
+    command: commands.length === 1 ? commands[0]! : 'visibility-sync status',
   })
 }
 

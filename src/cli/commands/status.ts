@@ -1,10 +1,10 @@
 import { configuredProjects, queueName, withExisting } from '../../app/open-services.ts'
 import { dayOf, showRange } from '../../core/day.ts'
-import { clip, count, duration } from '../../core/text.ts'
+import { clip, count, duration, listSome } from '../../core/text.ts'
 import { type DifferingRange, hasLedger, OMITS_ROWS } from '../../ledger/days.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/retention.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
-import { type QuarantineStatus, readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
+import { byAccept, type QuarantineStatus, readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
@@ -82,10 +82,15 @@ function render(found: Printed, shown: Shown): Part[] {
   const sections: [title: string, items: (string | [text: string, command: string])[]][] = [
     [
       'Held (an answer would have deleted most or all of the rows)',
-      found.held.map((held) => [
-        `${of(held)}, ${held.from}..${held.to}, since ${held.since.toISOString().slice(0, 16)}Z; to let it through:`,
-        held.accept,
-      ]),
+      byAccept(found.held).map((group) => {
+        const [{ project_id, from, to, accept }] = group
+        const since = new Date(Math.min(...group.map((held) => held.since.getTime()))).toISOString().slice(0, 16)
+        const streams = listSome(
+          group.map(({ stream }) => stream),
+          5,
+        )
+        return [`${of({ stream: streams, project_id })}, ${from}..${to}, since ${since}Z; to let it through:`, accept]
+      }),
     ],
     [
       'Not reconciled (the days do not add up to the totals of the service; each run reads them again)',

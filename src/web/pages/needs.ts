@@ -1,5 +1,5 @@
 import { clip, count, grouped, listSome } from '../../core/text.ts'
-import type { HeldStatus, StreamStatus } from '../../ledger/status.ts'
+import { byAccept, type HeldStatus, type StreamStatus } from '../../ledger/status.ts'
 import { missingDays, type Problem, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
@@ -137,15 +137,22 @@ function heldCard(page: StatusData, nameOf: (id: string) => string): Card {
     label: 'Held',
     title: `${count(totals.held, 'range')} held for review`,
     body: html`<p>An answer of the service would have deleted most or all rows of these days. Nothing was deleted: the rows from before are still there.</p>
-${places(held, { most: MOST_LISTED, noun: 'range', total: totals.held }, (row) => heldRow(page, row, nameOf(row.project_id)))}`,
+${places(held, { most: MOST_LISTED, noun: 'range', total: totals.held }, (row) => heldRow(page, row, nameOf(row.project_id)))}
+${page.viewer?.csrf === undefined ? acceptHelp(held) : ''}`,
   }
+}
+
+/** For those who may not accept here. */
+function acceptHelp(held: readonly HeldStatus[]): Html {
+  const commands = byAccept(held).map(([{ accept }]) => accept)
+  return html`<div class="help">If the rows are really gone, let it through: ${places(commands, { most: MOST_LISTED, noun: 'command' }, command)}</div>`
 }
 
 function heldRow({ viewer, ledgerNow }: StatusData, row: HeldStatus, name: string): Html {
   const { project_id: project, stream, from, to } = row
   const help =
     viewer?.csrf === undefined
-      ? html`<p class="help">If the rows are really gone, let it through: ${command(row.accept)}</p>`
+      ? ''
       : html`<details class="confirm" id="held-${project}-${stream}-${from}"><summary class="button tiny">Let through …</summary><form method="post" action="/actions/accept" class="ask">${hiddenFields({ csrf: viewer.csrf, project, stream, from, to })}<p>The days are read again. Rows that the service no longer has are then deleted from the warehouse, however many they are.</p><button class="button danger tiny">Read again and delete what is gone</button></form></details>`
   return html`<a href="${href('/', { project, to, day: to }, '#day')}">${stream}, ${rangeText(row)}</a> <span class="quiet">of ${name}, held ${time(row.since, ledgerNow)}</span>${help}`
 }
