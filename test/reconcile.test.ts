@@ -1,14 +1,9 @@
-import { randomUUID } from 'node:crypto'
 import { describe, expect, test } from '@jest/globals'
 import { addDays, countDays } from '../src/core/day.ts'
-import { openQueue } from '../src/queue/boss.ts'
-import { openQueueExecutor } from '../src/queue/queue-executor.ts'
-import { QueueWorker } from '../src/queue/worker.ts'
-import type { RunReport } from '../src/sync/run/report.ts'
-import { runSync } from '../src/sync/run/run-sync.ts'
 import { type Asked, isFine, isReport, type Lie, type LiedRow, lyingTo, settledWithDifference } from './support/lies.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
+import { withWorker } from './support/worker.ts'
 
 /* A service that answers wrongly but in a valid form. No run may be complete while the warehouse differs from the service. */
 
@@ -68,27 +63,13 @@ const LIES: Record<string, () => Lie> = {
     isFine(asked) && asked.from !== asked.to ? rows.filter(({ mention_count }) => mention_count !== 0) : rows,
 }
 
-/** Has the windows of a run done by a worker, in this process. */
-async function syncWithWorker(): Promise<RunReport> {
-  const { services, projects } = setup
-  const queue = await openQueue(services.warehouse, 'windows_test', services.log)
-  const self = { id: randomUUID(), version: '', concurrency: 2, source: '', queue: queue.name }
-  const worker = new QueueWorker(services, queue, self, projects)
-  await worker.start()
-  const { execute, close } = openQueueExecutor(services.warehouse, queue.name, services.log)
-  const request = { command: 'sync', projects, streams: services.streams.named() }
-  try {
-    return await runSync(services, request, {}, execute)
-  } finally {
-    await close()
-    await worker.stop()
-    await queue.close()
-  }
-}
-
 const READS = [
   ...Object.keys(LIES).map((name) => [name, 'one process', () => setup.sync()] as const),
-  ['leaves rows without mentions out of long answers', 'a queue', syncWithWorker] as const,
+  [
+    'leaves rows without mentions out of long answers',
+    'a queue',
+    () => withWorker(setup, (execute) => setup.sync({}, {}, execute)),
+  ] as const,
 ]
 
 test.each(READS)(

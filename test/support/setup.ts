@@ -6,6 +6,7 @@ import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference
 import { TemplateCaches } from '../../src/rows/fast-path/template-cache.ts'
 import type { ClientOptions } from '../../src/source/client.ts'
 import { StreamSet } from '../../src/streams/registry.ts'
+import { type Executor, executeHere } from '../../src/sync/run/execute.ts'
 import type { RunReport } from '../../src/sync/run/report.ts'
 import type { RunRequest, Services, SyncedProject } from '../../src/sync/run/run.ts'
 import { runSync } from '../../src/sync/run/run-sync.ts'
@@ -33,7 +34,7 @@ export interface Setup {
   logs: string[]
   services: Services
   projects: SyncedProject[]
-  sync(request?: Partial<RunRequest>, observer?: Observer): Promise<RunReport>
+  sync(request?: Partial<RunRequest>, observer?: Observer, execute?: Executor): Promise<RunReport>
   /** Does work that reads the service through another address, such as that of a proxy. */
   through<T>(url: string, work: () => Promise<T>, options?: Partial<ClientOptions>): Promise<T>
   /** The same things as environment and configuration for the real command. */
@@ -126,8 +127,13 @@ export async function setUp(given: SetupOptions = {}): Promise<Setup> {
     logs,
     services,
     projects,
-    sync: (request = {}, observer = {}) =>
-      runSync(services, { command: 'sync', projects, streams: services.streams.named(), ...request }, observer),
+    sync: (request = {}, observer = {}, execute = executeHere) =>
+      runSync(
+        services,
+        { command: 'sync', projects, streams: services.streams.named(), ...request },
+        observer,
+        execute,
+      ),
     async through(url, work, options) {
       services.client = openClient(url, options)
       try {
