@@ -399,6 +399,34 @@ describe('history', () => {
     expect(requests).toBe(setup.service.requests.length - before)
   })
 
+  test.each<[string, () => Promise<unknown>]>([
+    [
+      'a sync once a day',
+      () => {
+        const { clock } = setup.services
+        setup.services.clock = () => new Date(clock().getTime() + 25 * 3_600_000)
+        return setup.sync()
+      },
+    ],
+    [
+      'an audit',
+      () => runAudit(setup.services, { projects: setup.projects, signal: new AbortController().signal, repair: true }),
+    ],
+  ])('rows without mentions that a service left out for a while are read by %s', async (_, run) => {
+    await start({ config: { lookback_days: 3 } })
+    const lie: Lie = (rows, asked) => {
+      if (!isFine(asked)) return rows
+      return asked.offset > 0 ? [] : rows.filter(({ visibility_count }) => visibility_count !== 0)
+    }
+    await lying(lie, () => setup.sync())
+    expect(await settledWithDifference(setup)).not.toEqual([])
+    // These days show that the service sends such rows.
+    await setup.sync({ command: 'backfill', range: { from: '2026-02-24', to: '2026-03-02' } })
+    expect(await isExact()).toBe(false)
+    await run()
+    expect([await settledWithDifference(setup), await isExact()]).toEqual([[], true])
+  })
+
   test('changes that leave the sums alone are read again, also if an audit has stored the new totals', async () => {
     const byModel = FOUR_GRAINS.filter(({ name }) => name === 'by_model')
     await start({ config: { lookback_days: 3, reports: byModel } })

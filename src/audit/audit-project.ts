@@ -1,7 +1,7 @@
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import { daysWithOtherPrompts, type ReadControlDay } from '../ledger/control-totals.ts'
-import { readDays } from '../ledger/days.ts'
+import { type KnownDay, readDays } from '../ledger/days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
 import { type DayStream, datePosition, isControl, type Row } from '../streams/stream.ts'
@@ -37,52 +37,44 @@ export async function auditProject(
 ): Promise<AuditedStream[]> {
   const { streams, warehouse, clock } = reader
   const today = dayOf(clock())
-  const daysOf = new Map<DayStream, Day[]>()
-  /** Days on which the service leaves rows out, as far as it was found. */
-  const omitting = new Map<DayStream, Set<Day>>()
+  const daysOf = new Map<DayStream, KnownDay[]>()
   for (const stream of streams.byDay) {
     const known = await readDays(warehouse, { projectId: project.id, stream: stream.name }, range)
     // A day that is not over changes while it is compared, and is read again anyway. Rejected rows are missing from the sums.
-    const compared = known.filter(({ state, date }) => state !== 'rejects' && date < today)
     daysOf.set(
       stream,
-      compared.map(({ date }) => date),
+      known.filter(({ state, date }) => state !== 'rejects' && date < today),
     )
-    const settled = known.filter(({ state, difference }) => state === 'settled' && (difference ?? null) !== null)
-    omitting.set(stream, new Set(settled.map(({ date }) => date)))
   }
-  const all = [...daysOf.values()].flat().sort()
+  const all = [...daysOf.values()].flatMap((days) => days.map(({ date }) => date)).sort()
   const nothing = { columns: [], days_compared: 0, differing: [] }
   if (all.length === 0) return streams.byDay.map(({ name }) => ({ project_id: project.id, stream: name, ...nothing }))
   const controls = await readControls(reader, project, { from: all[0]!, to: all.at(-1)! }, context)
   const audited: AuditedStream[] = []
-  for (const [stream, days] of daysOf) {
-    const omits = omitting.get(stream)!
-    const comparable = days.filter((day) => !omits.has(day))
-    audited.push(await auditStream(warehouse, { project, stream, days: comparable }, controls))
-  }
+  for (const [stream, days] of daysOf) audited.push(await auditStream(reader, { project, stream, days }, controls))
   await comparePrompts(reader, project, { daysOf, audited })
   return audited
 }
 
 async function auditStream(
-  warehouse: Warehouse,
-  { project, stream, days }: { project: SyncedProject; stream: DayStream; days: Day[] },
+  reader: ControlReader,
+  { project, stream, days: known }: { project: SyncedProject; stream: DayStream; days: KnownDay[] },
   controls: Controls,
 ): Promise<AuditedStream> {
   const base = { project_id: project.id, stream: stream.name, columns: [], days_compared: 0, differing: [] }
   if (stream.control === undefined) return { ...base, left_out: 'the service has no totals for it' }
   if (stream.control === 'brand limits') return { ...base, left_out: 'its rows do not add up to the totals' }
   const control = controlOfStream(controls, stream)
-  const compared = { ...base, days_compared: days.length }
+  const compared = { ...base, days_compared: known.length }
+  const days = known.map(({ date }) => date)
   const inReview = days.filter((day) => control.get(day)?.isInReview)
   if (isControl(stream)) {
-    const stored = await tableControl(warehouse, project.id, stream)
+    const stored = await tableControl(reader.warehouse, project.id, stream)
     const isOther = (day: Day) => (stored.get(day)?.rowsDigest ?? EMPTY_DAY) !== control.get(day)?.rowsDigest
     const differing = days.filter((day) => inReview.includes(day) || isOther(day))
     return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing }
   }
-  const differences = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
+  const differences = await compareTable(reader, { projectId: project.id, stream, days: known }, control)
   const differing = [...new Set([...inReview, ...differences.map(({ day }) => day)])].sort()
   return { ...compared, columns: stream.control === 'answers' ? ['number of chats'] : [...TOTALLED], differing }
 }
@@ -111,7 +103,7 @@ async function tableControl(
 async function comparePrompts(
   { streams, warehouse }: ControlReader,
   project: SyncedProject,
-  { daysOf, audited }: { daysOf: ReadonlyMap<DayStream, readonly Day[]>; audited: AuditedStream[] },
+  { daysOf, audited }: { daysOf: ReadonlyMap<DayStream, readonly KnownDay[]>; audited: AuditedStream[] },
 ): Promise<void> {
   const chats = streams.byDay.find(({ control }) => control === 'answers')
   const report = streams.byDay.find(
@@ -122,9 +114,9 @@ async function comparePrompts(
   const ofReport = audited.find(({ stream }) => stream === report?.name)
   if (chats === undefined || report === undefined || ofChats?.columns.length !== 1) return
   if (ofReport === undefined || ofReport.columns.length === 0) return
-  const read = new Set(daysOf.get(report))
+  const read = new Set(daysOf.get(report)!.map(({ date }) => date))
   const wrong = new Set([...ofChats.differing, ...ofReport.differing])
-  const days = daysOf.get(chats)!.filter((day) => read.has(day) && !wrong.has(day))
+  const days = daysOf.get(chats)!.flatMap(({ date }) => (read.has(date) && !wrong.has(date) ? [date] : []))
   const differing = await daysWithOtherPrompts(warehouse, { projectId: project.id, chats, report, days })
   ofChats.columns.push('number of chats by prompt')
   ofChats.differing = [...ofChats.differing, ...differing].sort()

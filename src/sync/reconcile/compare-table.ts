@@ -1,29 +1,61 @@
 import type { Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
+import type { KnownDay } from '../../ledger/days.ts'
 import { type ControlTotals, TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
-import type { DayStream } from '../../streams/stream.ts'
+import { type DayStream, RowList } from '../../streams/stream.ts'
 import { slowQuery, tableName, type Warehouse } from '../../warehouse/connect.ts'
-import { compareDays, type Difference, type Found } from './compare-days.ts'
+import type { Run } from '../run/run.ts'
+import { findOmissions } from './answer-facts.ts'
+import { compareDays, type Difference, type Found, withoutOmitted } from './compare-days.ts'
 
 interface Compared {
   projectId: string
   stream: DayStream
-  days: readonly Day[]
+  days: readonly Pick<KnownDay, 'date' | 'state' | 'difference'>[]
 }
 
-/** Compares what the table of a stream has on some days with control totals. */
+/**
+ * Compares what the table of a stream has on some days with control totals. Days that were settled with a difference differ only if the
+ * table shows by now that the service does not leave these rows out.
+ */
 export async function compareTable(
-  warehouse: Warehouse,
+  run: Pick<Run, 'warehouse' | 'retry'>,
   { projectId, stream, days }: Compared,
   control: ControlTotals,
 ): Promise<Difference[]> {
   if (days.length === 0 || stream.control === undefined) return []
-  const sorted = [...days].sort()
-  const found = await readTotals(warehouse, { projectId, stream, days: sorted })
-  return compareDays(stream, sorted, found, control)
+  const accepted = new Set(
+    days.flatMap(({ date, state, difference }) => (state === 'settled' && difference != null ? [date] : [])),
+  )
+  const sorted = days.map(({ date }) => date).sort()
+  const differences: Difference[] = []
+  for (const found of compareDays(
+    stream,
+    sorted,
+    await readTotals(run.warehouse, projectId, stream, sorted),
+    control,
+  )) {
+    const { day } = found
+    if (!accepted.has(day)) differences.push(found)
+    else if (stream.control === 'brand totals') {
+      const omissions = await findOmissions(run, {
+        projectId,
+        stream,
+        range: { from: day, to: day },
+        rows: new RowList(),
+      })
+      differences.push(...withoutOmitted([found], omissions))
+    }
+  }
+  return differences
 }
 
-async function readTotals(warehouse: Warehouse, { projectId, stream, days }: Compared): Promise<Found> {
+async function readTotals(
+  warehouse: Warehouse,
+  projectId: string,
+  stream: DayStream,
+  days: readonly Day[],
+): Promise<Found> {
   const of = `from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $2 and $3`
   const values = [projectId, days[0], days.at(-1)]
   if (stream.control === 'answers') {

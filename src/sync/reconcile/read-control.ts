@@ -174,13 +174,24 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
   for (const stream of streams.byDay) {
     const projectStream = { projectId: project.id, stream: stream.name }
     await run.retry(async () => {
-      const open = (await readDays(warehouse, projectStream, range)).filter(({ state }) => state === 'open')
-      const days = open.map(({ date }) => date)
-      const control = controlOfStream(controls, stream)
-      const differing = await compareTable(warehouse, { projectId: project.id, stream, days }, control)
+      const known = await readDays(warehouse, projectStream, range)
+      const days = known.filter(
+        ({ state, difference }) => state === 'open' || (state === 'settled' && difference !== null),
+      )
+      const differing = await compareTable(
+        run,
+        { projectId: project.id, stream, days },
+        controlOfStream(controls, stream),
+      )
       const differs = new Set(differing.map(({ day }) => day))
-      const settled = days.filter((day) => !differs.has(day))
-      if (settled.length > 0) await settleDays(warehouse, projectStream, settled)
+      const settled = days.filter(({ state, date }) => state === 'open' && !differs.has(date))
+      if (settled.length > 0)
+        await settleDays(
+          warehouse,
+          projectStream,
+          settled.map(({ date }) => date),
+        )
+      await markChanged(warehouse, project.id, { streams: [stream.name], days: [...differs] })
     })
   }
 }
