@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, dayFromNumber, dayNumber, daysIn } from '../src/core/day.ts'
-import { PackedRows, SegmentMemory } from '../src/rows/packed-rows.ts'
+import { PackedRows } from '../src/rows/packed-rows.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { type DayFacts, judgeDay } from '../src/sync/reconcile/judge-day.ts'
@@ -267,32 +267,5 @@ describe('rows as bytes', () => {
       }
       expect(seen.size).toBe(others.length + 1)
     })
-  })
-
-  test('rows stay what they are while others use memory that was given back', () => {
-    const columns = [
-      { name: 'n', type: 'double' },
-      { name: 'words', type: 'text' },
-      { name: 'number', type: 'double' },
-      { name: 'day', type: 'date' },
-    ] as const
-    const memory = new SegmentMemory()
-    const rowsOf = (name: string): Row[] =>
-      Array.from({ length: 8000 }, (_, index) => [index, `${name} ${index}`, index / 3, '2026-01-01'])
-    const pack = (name: string) => {
-      const packed = new PackedRows(columns, name, memory)
-      for (const row of rowsOf(name)) packed.add(row)
-      return packed
-    }
-    const bytesOf = (rows: PackedRows) => Buffer.concat([...rows.chunks()])
-    const first = pack('first')
-    const second = pack('second')
-    second.setOrder(() => Array.from({ length: 8000 }, (_, index) => 7999 - index))
-    second.reorder()
-    pack('third').release()
-    pack('fourth')
-    expect(bytesOf(first).equals(bytesOf(PackedRows.of(columns, 'first', rowsOf('first'))))).toBe(true)
-    const reversed = PackedRows.of(columns, 'second', rowsOf('second').toReversed())
-    expect(bytesOf(second).equals(bytesOf(reversed))).toBe(true)
   })
 })

@@ -122,9 +122,9 @@ describe('odd rows', () => {
       'select reason, length(raw::text) as size from visibility_ops.quarantine order by 1',
     )
     expect(waiting.map(({ reason }) => reason)).toEqual([
+      'brand.name: has 1000000 characters; allowed: 1 to 1000',
       'brand.name: has 1001 characters; allowed: 1 to 1000',
       'brand_id: has 256 characters; allowed: 1 to 255',
-      expect.stringMatching(/^row: has 1000\d{3} bytes; allowed: up to 262144$/),
     ])
     expect(Math.max(...waiting.map(({ size }) => size))).toBeLessThan(3000)
     expect(await rowsOf('select 1 from visibility.brands where length(name) > 1000')).toEqual([])
@@ -220,7 +220,7 @@ describe('very large answers', () => {
   test('63 MB of empty rows are refused early, with what was asked for and what came', async () => {
     const { said, code, peak } = await peakFor('brand_daily', filled('{"data":[{}', ',{}', ']}'))
     expect(code).toBe(1)
-    expect(said).toContain('asked for at most 10,000 items and got more than 20,000 items')
+    expect(said).toContain('asked for at most 10,000 items and got more than 1,000,000 values')
     expect(peak).toBeGreaterThan(50)
     expect(peak).toBeLessThan(MOST_MB)
   })

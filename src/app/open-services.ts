@@ -11,7 +11,6 @@ import { didYouMean, listSome } from '../core/text.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
-import { TemplateCaches } from '../rows/fast-path/template-cache.ts'
 import { type Client, type ClientOptions, createClient } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
@@ -279,8 +278,7 @@ export async function withServices<T>(
     const database = await openWarehouse(config, log, options.unchecked)
     warehouse = database.warehouse
     const { client, projects, source: shown, address } = source
-    const templates = new TemplateCaches()
-    const services = { config, streams, templates, log, clock, version, client, source: shown, warehouse }
+    const services = { config, streams, log, clock, version, client, source: shown, warehouse }
     const queue = openQueueExecutor?.(warehouse, name, log)
     try {
       return await work({ ...services, sourceAddress: address, execute: queue?.execute, owner, projects, database })

@@ -1,20 +1,26 @@
 import { daysIn, type Range } from '../core/day.ts'
-import { ITEM_BYTES, LargeItem } from '../source/parse-items.ts'
 import { ID_MAX, NAME_MAX, wrongLength } from '../streams/defined-stream.ts'
 import { datePosition, type Row, type Stream } from '../streams/stream.ts'
+import { compiledCheck } from './compiled-check.ts'
 import { DEPTH_MAX, isTooDeep } from './raw-text.ts'
 
 type Checked = { row: Row; item: never } | { reason: string }
 
 export interface Asked {
   /** Rows of another day than was asked for are rejected. */
-  range?: Range
+  range?: Range | undefined
   /** True if texts may hold what Postgres cannot store. */
   needsTextCheck: boolean
 }
 
+/** From so many items on, compiling a check pays. */
+const MANY_ITEMS = 200
+
 /** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
-export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked): (raw: unknown) => Checked {
+export function itemValidator(
+  stream: Stream,
+  { range, needsTextCheck, items }: Asked & { items: number },
+): (raw: unknown) => Checked {
   const { item: schema, findProblem } = stream
   const dateAt = datePosition(stream)
   const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
@@ -22,15 +28,19 @@ export function itemValidator(stream: Stream, { range, needsTextCheck }: Asked):
   const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
     type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
   )
+  const isSound = needsTextCheck || items < MANY_ITEMS ? undefined : compiledCheck(schema)
   let days: ReadonlySet<string> | undefined
   return (raw) => {
-    if (raw instanceof LargeItem) return { reason: `row: has ${raw.bytes} bytes; allowed: up to ${ITEM_BYTES}` }
-    const parsed = schema.safeParse(raw)
-    if (!parsed.success) {
-      const [issue] = parsed.error.issues
-      return { reason: `${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}` }
+    let item = raw as never
+    // Where the compiled check does not accept an item, zod decides, and gives the reason.
+    if (!isSound?.(raw)) {
+      const parsed = schema.safeParse(raw)
+      if (!parsed.success) {
+        const [issue] = parsed.error.issues
+        return { reason: `${issue?.path.join('.') || 'row'}: ${issue?.message ?? 'invalid'}` }
+      }
+      item = parsed.data as never
     }
-    const item = parsed.data as never
     if (nestedParts && isTooDeep(raw)) return { reason: TOO_DEEP }
     if (needsTextCheck) {
       const reason = unstorable(item)

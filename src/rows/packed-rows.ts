@@ -1,5 +1,5 @@
 import { addDays, dayNumber } from '../core/day.ts'
-import type { Column, ColumnType, Order, Row, Rows } from '../streams/stream.ts'
+import type { Column, ColumnType, Row, Rows } from '../streams/stream.ts'
 
 /*
  * Rows in Postgres's binary COPY format, which loads about twice as fast as text: a header, then for each row the
@@ -12,25 +12,11 @@ const TRAILER = Buffer.from([0xff, 0xff])
 const SEGMENT_BYTES = 262_144
 // Most lists are small.
 const FIRST_SEGMENT_BYTES = SEGMENT_BYTES / 16
-const SPARE_KEPT = 64
 const FIRST_ROWS = 128
 const DAYS_TO_2000 = 10_957
 const JSONB_VERSION = 1
 /** The bytes before the text of a jsonb value. */
 export const JSONB_VERSION_BYTES = 1
-
-/** Memory of rows that were loaded, for those that come after them: left to the garbage collector, it piles up. */
-export class SegmentMemory {
-  private readonly spare: Buffer[] = []
-
-  allocate(): Buffer {
-    return this.spare.pop() ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES)
-  }
-
-  giveBack(bytes: Buffer): void {
-    if (bytes.length === SEGMENT_BYTES && this.spare.length < SPARE_KEPT) this.spare.push(bytes)
-  }
-}
 
 export class PackedRows implements Rows {
   /** Full segments and the one being filled; a row lies in one segment. */
@@ -39,7 +25,6 @@ export class PackedRows implements Rows {
   /** Where each row lies: the number of its segment, its start and its end. */
   private offsets = new Int32Array(FIRST_ROWS * 3)
   private count = 0
-  private order: Order | undefined
   private readonly fields = new FieldWriter()
   private readonly prefix: Buffer
   private readonly types: ColumnType[]
@@ -47,7 +32,6 @@ export class PackedRows implements Rows {
   constructor(
     readonly columns: readonly Column[],
     readonly projectId: string,
-    private readonly memory = new SegmentMemory(),
   ) {
     this.types = columns.map(({ type }) => type)
     this.prefix = encodePrefix(columns.length + 1, projectId)
@@ -99,7 +83,7 @@ export class PackedRows implements Rows {
 
   /** The rows at some of the positions. */
   only(isWanted: (position: number) => boolean): PackedRows {
-    const some = new PackedRows(this.columns, this.projectId, this.memory)
+    const some = new PackedRows(this.columns, this.projectId)
     for (let position = 0; position < this.count; position++) if (isWanted(position)) some.copyRow(this, position)
     return some
   }
@@ -109,29 +93,6 @@ export class PackedRows implements Rows {
     for (let position = 0; position < this.count; position++) {
       show(this.segmentOf(position).view, this.offsets[position * 3 + 1]! + this.prefix.length)
     }
-  }
-
-  setOrder(order: Order): void {
-    this.order = order
-  }
-
-  /** Puts the rows in the order that was given, if one was: positions that were known before are others now. */
-  reorder(): void {
-    const order = this.order?.()
-    if (order === undefined) return
-    const reordered = new PackedRows(this.columns, this.projectId, this.memory)
-    for (let index = 0; index < order.length; index++) reordered.copyRow(this, order[index]!)
-    const { segments, segment, offsets } = reordered
-    for (const { bytes } of [...this.segments, this.segment]) this.memory.giveBack(bytes)
-    Object.assign(this, { segments, segment, offsets, order: undefined })
-  }
-
-  /** Gives its memory to rows that come after these, which must not be used any more. */
-  release(): void {
-    for (const { bytes } of [...this.segments, this.segment]) this.memory.giveBack(bytes)
-    this.segments = []
-    this.segment = openSegment(0, Buffer.alloc(0))
-    this.count = 0
   }
 
   /** The data for COPY. */
@@ -170,8 +131,7 @@ export class PackedRows implements Rows {
   private room(most: number): Segment {
     if (this.segment.used + most > this.segment.bytes.length) {
       this.segments.push(this.segment)
-      const bytes = most > SEGMENT_BYTES ? Buffer.allocUnsafeSlow(most) : this.memory.allocate()
-      this.segment = openSegment(this.segments.length, bytes)
+      this.segment = openSegment(this.segments.length, Buffer.allocUnsafeSlow(Math.max(most, SEGMENT_BYTES)))
     }
     return this.segment
   }

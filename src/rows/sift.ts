@@ -1,12 +1,12 @@
 import { type Day, isDay } from '../core/day.ts'
 import { BadPageError } from '../core/errors.ts'
 import { clip, count as counted } from '../core/text.ts'
-import type { ItemSink, Origin } from '../source/parse-items.ts'
 import { REPEATED_KEY } from '../source/without-key.ts'
 import {
   type Child,
   datePosition,
   type Entities,
+  keyOf,
   keyPositions,
   noEntities,
   type Row,
@@ -17,10 +17,7 @@ import {
 import { addRows } from './add-rows.ts'
 import { type TotalsByDay, TotalsCounter } from './day-totals.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
-import type { TemplateCaches } from './fast-path/template-cache.ts'
-import { TemplateParser } from './fast-path/template-parser.ts'
 import { type Asked, itemValidator } from './item-validator.ts'
-import { KeyIndex } from './key-index.ts'
 import { RawTexts, safeJson } from './raw-text.ts'
 
 /** A raw item that failed, and why. */
@@ -48,109 +45,60 @@ export interface Sifted<R extends Rows = Rows> {
   /** The rows of child tables, by table. */
   children: Map<string, Row[]>
   rejects: Reject[]
+  /** How many items only repeated others. */
+  repeats: number
+  /** Dimensions that were asked for and that no row has. */
+  absent: string[]
   entities: Entities
   drift: DriftNote[]
 }
 
-export interface SiftOptions extends Asked {
-  /** Set if items come as bytes too: those that are like earlier ones need not be parsed. */
-  templates?: TemplateCaches
-  /** Called for each valid row. */
-  each?: ((row: Row) => void) | undefined
+/** The rows of each day in an answer. */
+export interface FoundDays {
+  rowsByDay: ReadonlyMap<Day, number>
+  totals: TotalsByDay | undefined
+  rejects: readonly Reject[]
+  absent: string[]
 }
 
 /** Sifts an answer that is at hand as a whole. */
 export function sift<R extends Rows>(
   stream: Stream,
   raws: readonly unknown[],
-  options: SiftOptions,
+  { range, needsTextCheck }: Asked,
   rows: R,
 ): Sifted<R> {
-  const sifter = new Sifter(stream, options, rows)
-  sifter.addItems(raws)
-  if (sifter.needsSecondPass()) sifter.runSecondPass(raws)
+  const sifter = new Sifter(stream, range, rows)
+  sifter.accept(raws, needsTextCheck)
   return sifter.finish()
-}
-
-interface SiftingSink<R extends Rows> extends ItemSink {
-  /** How many items of the answer only repeated others. */
-  repeats(): number
-  /** The rows of each day so far. */
-  found(): FoundDays
-  finish(): Sifted<R>
-  discard(): void
-}
-
-/** The rows of each day in an answer, before it is loaded. */
-export interface FoundDays {
-  rowsByDay: ReadonlyMap<Day, number>
-  totals: TotalsByDay | undefined
-  rejects: readonly Reject[]
-  /** Dimensions that were asked for and that no row has. */
-  absent: string[]
-}
-
-/** Sifts an answer while it is parsed. */
-export function siftingSink<R extends Rows>(
-  stream: Stream,
-  options: Omit<SiftOptions, 'needsTextCheck'>,
-  makeRows: () => R,
-): SiftingSink<R> {
-  const sifterOf = (needsTextCheck: boolean) => new Sifter(stream, { ...options, needsTextCheck }, makeRows())
-  let sifter = sifterOf(true)
-  return {
-    begin: (needsTextCheck) => {
-      sifter = sifterOf(needsTextCheck)
-    },
-    addItems: (items, origin) => sifter.addItems(items, origin),
-    ...(stream.template && {
-      acceptByTemplate: (bytes: Buffer, start: number) => sifter.acceptByTemplate(bytes, start),
-    }),
-    needsSecondPass: () => sifter.needsSecondPass(),
-    runSecondPass: (items) => sifter.runSecondPass(items),
-    repeats: () => sifter.repeats,
-    found: () => sifter.found,
-    finish: () => sifter.finish(),
-    // Its memory is needed for other answers.
-    discard: () => {
-      sifter = sifterOf(true)
-    },
-  }
 }
 
 // Tags are mentioned many times over in an answer; so many different ones are no tags.
 const MOST_TAGS = 50_000
 
 /**
- * Validates the items of an answer, batch by batch, and flattens them into rows. A bad item becomes a reject. Duplicates are
+ * Validates the items of an answer, part by part, and flattens them into rows. A bad item becomes a reject. Duplicates are
  * counted once. Two items with one key and different values are both rejected, because nothing shows which is correct.
- * A validated item is packed at once: keeping ten thousand of them alive doubles the cost of a page.
  */
 export class Sifter<R extends Rows> {
-  /** How many items only repeated others. */
-  repeats = 0
-  readonly rejects: Reject[] = []
+  private repeats = 0
+  private readonly rejects: Reject[] = []
   private readonly rawTexts = new RawTexts()
   private readonly rejectedTexts = new Set<string>()
   private readonly entities = noEntities()
   private readonly notes = new DriftNotes()
   private readonly knownFields: ReadonlySet<string>
-  private validate: ReturnType<typeof itemValidator>
-  private checksTexts: boolean
   private readonly keyAt: readonly number[]
-  /** Finds the position of a row by its key. */
-  private readonly keyIndex: KeyIndex
+  private readonly positionOf = new Map<string, number>()
   private readonly dateAt: number
-  readonly rowsByDay = new Map<Day, number>()
+  private readonly rowsByDay = new Map<Day, number>()
   private readonly children: { child: Child<never>; rows: Row[] }[]
-  /** How many items were taken, and how many of them a second time. */
+  /** How many items were taken in earlier parts. */
   private taken = 0
-  private takenAgain = 0
-  /** Rows that another item contradicts, by index. The row is undefined until a second pass reaches the first item of its key. */
-  private readonly contradicted = new Map<number, Row | undefined>()
-  private readonly contradictingItems = new Set<number>()
-  private readonly templateParser: TemplateParser | undefined
-  private readonly each: SiftOptions['each']
+  /** The items that each row was made of. */
+  private readonly itemsOf: (number | number[])[] = []
+  /** Positions of rows that another item contradicts. */
+  private readonly contradicted = new Set<number>()
   private readonly totals: TotalsCounter | undefined
   /** Positions of dimensions that no row had so far. */
   private absent: readonly number[]
@@ -159,136 +107,71 @@ export class Sifter<R extends Rows> {
 
   constructor(
     private readonly stream: Stream,
-    private readonly options: SiftOptions,
+    private readonly range: Asked['range'],
     private readonly rows: R,
   ) {
     this.knownFields = new Set(Object.keys(stream.item.shape))
-    this.validate = itemValidator(stream, options)
-    this.checksTexts = options.needsTextCheck
     this.keyAt = keyPositions(stream)
-    this.keyIndex = new KeyIndex(this.keyAt)
     this.dateAt = datePosition(stream)
-    // Looked up once, not for each row.
-    this.each = options.each
     const dimensions = (stream.by === 'day' && stream.dimensions) || []
     this.absent = dimensions.map((name) => stream.columns.findIndex((column) => column.name === name))
     if (stream.by === 'day' && stream.control?.startsWith('brand')) this.totals = new TotalsCounter(stream)
     this.children = ((stream.by === 'list' && stream.children) || []).map((child) => ({ child, rows: [] }))
-    const { template } = stream
-    const { templates, needsTextCheck } = options
-    if (template !== undefined && templates !== undefined && !needsTextCheck) {
-      this.templateParser = new TemplateParser(template, templates.of(template))
-    }
   }
 
-  /** Takes the item that begins here, if it is like others before; gives its end, or -1. */
-  acceptByTemplate(bytes: Buffer, start: number): number {
-    const parser = this.templateParser
-    const end = parser?.read(bytes, start) ?? -1
-    if (parser === undefined || end < 0) return -1
-    const { row } = parser
-    // The slow path rejects a row that cannot be right. It also compares a row with an earlier one that has the same key.
-    if (this.stream.findImpossibleValue?.(row) !== undefined || this.keyIndex.findOrAdd(row) !== undefined) return -1
-    this.taken++
-    this.rows.add(row)
-    this.count(row, 1)
-    this.each?.(row)
-    parser.collectCombination(this.entities)
-    return end
-  }
-
-  addItems(raws: readonly unknown[], origin?: Origin): void {
-    for (const raw of raws) {
-      const index = this.taken++
-      if (this.checksTexts) this.noteSecrets(raw)
-      const checked = this.validate(raw)
+  /** Takes a part of an answer. Only rows that add up may have keys in common with other parts. */
+  accept(raws: readonly unknown[], needsTextCheck: boolean): void {
+    const validate = itemValidator(this.stream, { range: this.range, needsTextCheck, items: raws.length })
+    for (const [index, raw] of raws.entries()) {
+      if (needsTextCheck) this.noteSecrets(raw)
+      const checked = validate(raw)
       if ('reason' in checked) this.reject(raw, index, checked.reason)
-      else if (this.addRow(raw, index, checked.item, checked.row) && origin !== undefined) {
-        this.templateParser?.learn(origin, checked.row)
-      }
+      else this.addRow(raws, index, checked.item, checked.row)
     }
+    this.taken += raws.length
     if (this.entities.tags.size > MOST_TAGS) {
       throw new BadPageError(`${this.stream.name}: an answer with more than ${counted(MOST_TAGS, 'different tag')}`)
     }
   }
 
-  /** Takes a part of an answer. Only rows that add up may have keys in common with other parts. */
-  acceptPart(raws: readonly unknown[], needsTextCheck: boolean): void {
-    this.validate = itemValidator(this.stream, { ...this.options, needsTextCheck })
-    this.checksTexts = needsTextCheck
-    this.takenAgain = this.taken
-    this.addItems(raws)
-    if (this.needsSecondPass()) this.runSecondPass(raws)
-  }
-
-  /** True if a row contradicts an earlier one: both must be shown, and the earlier one is gone. */
-  needsSecondPass(): boolean {
-    return [...this.contradicted.values()].includes(undefined)
-  }
-
-  /** Takes the same items a second time. */
-  runSecondPass(raws: readonly unknown[]): void {
-    const { contradicted, keyIndex, stream } = this
-    for (const raw of raws) {
-      const index = this.takenAgain++
-      const checked = this.validate(raw)
-      if ('reason' in checked) continue
-      const position = keyIndex.findOrAdd(checked.row)
-      if (position === undefined || !contradicted.has(position)) continue
-      const isFirst = contradicted.get(position) === undefined
-      if (isFirst) {
-        contradicted.set(position, checked.row)
-        this.count(checked.row, -1)
-      }
-      // Rows that were added to the first one before the contradiction are rejected with it. Its duplicates are not.
-      const isPartOfIt = isFirst || stream.adds !== undefined
-      if (isPartOfIt && !this.contradictingItems.has(index)) this.reject(raw, index, CONTRADICTION)
-    }
-  }
-
-  get found(): FoundDays {
-    const absent = this.rows.length === 0 ? [] : this.absent.map((at) => this.stream.columns[at]!.name)
-    return { rowsByDay: this.rowsByDay, totals: this.totals?.byDay, rejects: this.rejects, absent }
-  }
-
   finish(): Sifted<R> {
-    const { rejects, rowsByDay, entities, contradicted, keyIndex, stream, sums } = this
-    const common = { rowsByDay, totals: this.totals?.byDay, rejects, entities, drift: this.notes.list }
-    if (contradicted.size === 0 && sums.size === 0) {
-      this.rows.setOrder?.(() => keyIndex.inOrder(stream.key.indexOf('date')))
-      return { ...common, rows: this.rows, children: this.childRows(new Set()) }
+    const { rejects, rowsByDay, repeats, entities, contradicted, sums } = this
+    let { rows } = this
+    const parents = new Set([...contradicted].map((position) => rows.get(position)[this.keyAt[0]!] ?? null))
+    if (contradicted.size > 0 || sums.size > 0) {
+      rows = rows.without(new Set([...contradicted, ...sums.keys()])) as R
+      for (const [position, row] of sums) if (!contradicted.has(position)) rows.add(row)
     }
-    const parents = new Set([...contradicted.values()].map((row) => row?.[this.keyAt[0]!] ?? null))
-    const rows = this.rows.without(new Set([...contradicted.keys(), ...sums.keys()])) as R
-    for (const [position, row] of sums) if (!contradicted.has(position)) rows.add(row)
-    return { ...common, rows, children: this.childRows(parents) }
+    return {
+      rows,
+      rowsByDay,
+      totals: this.totals?.byDay,
+      children: this.childRows(parents),
+      rejects: rejects.sort((one, other) => one.index - other.index),
+      repeats,
+      absent: rows.length === 0 ? [] : this.absent.map((at) => this.stream.columns[at]!.name),
+      entities,
+      drift: this.notes.list,
+    }
   }
 
-  /** False for a row whose key another row has. */
-  private addRow(raw: unknown, index: number, item: never, row: Row): boolean {
+  private addRow(raws: readonly unknown[], index: number, item: never, row: Row): void {
     const { stream, rows, notes, entities } = this
-    for (const field in raw as object) {
-      if (!this.knownFields.has(field)) notes.add('field', field, (raw as Record<string, unknown>)[field])
-    }
-    const position = this.keyIndex.findOrAdd(row)
-    if (position !== undefined) {
-      if (!this.joinEqualKey(raw, position, row)) {
-        this.reject(raw, index, CONTRADICTION)
-        this.contradictingItems.add(index)
-        if (!this.contradicted.has(position)) this.contradicted.set(position, undefined)
-      }
-      return false
-    }
+    const raw = raws[index] as Record<string, unknown>
+    for (const field in raw) if (!this.knownFields.has(field)) notes.add('field', field, raw[field])
+    const key = keyOf(row, this.keyAt)
+    const position = this.positionOf.get(key)
+    if (position !== undefined) return this.joinEqualKey(raws, index, position, row)
+    this.positionOf.set(key, rows.length)
+    this.itemsOf.push(this.taken + index)
     rows.add(row)
     this.count(row, 1)
-    this.each?.(row)
     for (const { child, rows: childRows } of this.children) for (const each of child.rows(item)) childRows.push(each)
     stream.collectEntities?.(item, entities)
     for (const { kind, known, valueOf } of stream.vocabulary ?? []) {
       const value = valueOf(item)
       if (value != null && !known.has(value)) notes.add(kind, value, value)
     }
-    return true
   }
 
   private noteSecrets(raw: unknown): void {
@@ -297,25 +180,35 @@ export class Sifter<R extends Rows> {
     }
   }
 
-  /** Adds a row to the one with the same key, or notes it as a duplicate. False if it contradicts that one. */
-  private joinEqualKey(raw: unknown, position: number, row: Row): boolean {
-    const { stream, rows, sums } = this
+  /** Adds a row to the one with the same key, notes it as a duplicate, or rejects both. */
+  private joinEqualKey(raws: readonly unknown[], index: number, position: number, row: Row): void {
+    const { stream, rows, sums, itemsOf } = this
+    const first = rows.get(position)
     if (stream.adds === undefined) {
-      const isDuplicate = rows.get(position).every((value, at) => (value ?? null) === (row[at] ?? null))
-      if (isDuplicate) {
+      if (first.every((value, at) => (value ?? null) === (row[at] ?? null))) {
         this.repeats++
-        this.notes.add('duplicate', 'row', raw)
+        return this.notes.add('duplicate', 'row', raws[index])
       }
-      return isDuplicate
+    } else {
+      const sum = addRows(stream, sums.get(position) ?? first, row)
+      if (sum !== undefined && !this.contradicted.has(position)) {
+        sums.set(position, sum)
+        itemsOf[position] = [itemsOf[position]!, this.taken + index].flat()
+        return
+      }
     }
-    const sum = addRows(stream, sums.get(position) ?? rows.get(position), row)
-    if (sum !== undefined) sums.set(position, sum)
-    return sum !== undefined
+    this.reject(raws[index], index, CONTRADICTION)
+    if (this.contradicted.has(position)) return
+    this.contradicted.add(position)
+    this.count(first, -1)
+    // Those of earlier parts are gone; their row goes, too.
+    for (const earlier of [itemsOf[position]!].flat())
+      if (earlier >= this.taken) this.reject(raws[earlier - this.taken], earlier - this.taken, CONTRADICTION)
   }
 
   private reject(raw: unknown, index: number, reason: string): void {
-    const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index }
-    const { range } = this.options
+    const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index: this.taken + index }
+    const { range } = this
     // It belongs to its day if that can still be read, otherwise to the whole window.
     const { id, date, brand } = (raw ?? {}) as { id?: unknown; date?: unknown; brand?: { id?: unknown } | null }
     if (typeof brand?.id === 'string') reject.brand = brand.id

@@ -27,10 +27,7 @@ export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
 export interface Page {
-  /** Empty if a sink took them. */
   items: unknown[]
-  /** How many items there were. */
-  count: number
   /** How many there are in all, if the service says so. */
   total: number | undefined
   /** True if a text may hold what Postgres cannot store. */
@@ -116,8 +113,8 @@ export function createClient(options: ClientOptions) {
     const { limit = PAGE_LIMIT_DEFAULT } = params
     const sent = method === 'GET' ? { query: params as HttpRequest['query'] & object } : { json: params }
     const asked = { method, path, ...sent, repeatable: true, limit, schema: listEnvelope }
-    const { items, count, body, needsTextCheck, unknownFields } = await send(caller, asked, context)
-    return { items, count, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck, unknownFields }
+    const { items, body, needsTextCheck, unknownFields } = await send(caller, asked, context)
+    return { items, total: wholeNumber(body.totalCount ?? body.total_count), needsTextCheck, unknownFields }
   }
 
   function listOf<S extends z.ZodType<{ limit?: number | undefined }>>(path: string, schema: S) {
@@ -159,8 +156,7 @@ export function createClient(options: ClientOptions) {
       const name = JSON.stringify([caller.key, request.limit, request.offset])
       const known = projectPages.get(name)
       if (known !== undefined) return known
-      // Items that a sink takes would be there only once.
-      const asked = page(caller, { method: 'GET', path: 'projects' }, request, { ...context, sink: undefined })
+      const asked = page(caller, { method: 'GET', path: 'projects' }, request, context)
       projectPages.set(name, asked)
       // A refusal is the same for each project; anything else may pass.
       asked.catch((error: unknown) => {

@@ -24,7 +24,6 @@ import { refuseFailure } from './envelope.ts'
 import { type Account, Gate, type GateOptions } from './gate.ts'
 import { listEnvelope } from './items.ts'
 import { type Answer, parseAnswer } from './parse-answer.ts'
-import type { ItemSink } from './parse-items.ts'
 import { readRateHeaders } from './rate-headers.ts'
 import { failureOf, isTriedAgain, LONGEST_WAIT_MS, RATE_LIMITED, RetryPolicy, UnsentError } from './retry-policy.ts'
 import { withoutKey } from './without-key.ts'
@@ -64,8 +63,6 @@ export interface CallContext {
   onAttempt?: ((status: number | undefined) => void) | undefined
   /** Called before each wait: for the request budget, or before a request is tried again. */
   onWait?: ((ms: number) => void) | undefined
-  /** Takes the items of a page; the page then comes without them. */
-  sink?: ItemSink | undefined
   /** True if less could be asked for instead, which is better than running out of time again and again. */
   isDivisible?: boolean
 }
@@ -168,7 +165,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     request: HttpRequest<T>,
     key: string,
     { head, body }: { head: PlainResponse; body: Body },
-    { signal, sink }: CallContext,
+    { signal }: CallContext,
   ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
     const status = head.statusCode
@@ -177,7 +174,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       throw new TransientError(`${operation}: HTTP ${status} instead of 200`, { status })
     const bytes = await unpacked(head, body, operation, signal)
     refuseOtherType(head, operation)
-    const answer = await parseAnswer(bytes, { operation, limit: request.limit, key }, sink)
+    const answer = parseAnswer(bytes, { operation, limit: request.limit, key })
     // Answers to creations are read by their own schemas: a retry could create twice.
     if (request.repeatable) refuseFailure(answer.body, operation)
     return { ...answer, status, body: shaped(request.schema, answer.body, operation) }

@@ -1,31 +1,33 @@
 import { RefusedError, TransientError } from '../core/errors.ts'
 import { count as counted } from '../core/text.ts'
-import { JsonScanner } from './json-scanner.ts'
-import { type ItemSink, parseItems } from './parse-items.ts'
+import { PAGE_LIMIT_MAX } from '../core/vocabulary.ts'
+import { isEnvelopeField } from './envelope.ts'
 import { withoutKey } from './without-key.ts'
 
 /** The parsed body of a success. */
 export interface Answer {
   /** Without the items, if it is a page. */
   body: unknown
-  /** The items of a page that no sink took. */
+  /** The items of a page. */
   items: unknown[]
-  /** How many items there were. */
-  count: number
   /** True if a text may hold what Postgres cannot store, or held the key; almost never, so rows need no check otherwise. */
   needsTextCheck: boolean
   /** Names of fields beside the items that the API does not document. */
   unknownFields: string[]
 }
 
+/**
+ * A page with more items than were asked for counts as full: some services repeat rows, others have pages of a size of
+ * their own. Beyond twice the largest page of the API the limit was ignored, and the answer is refused.
+ */
+const MOST_ITEMS = 2 * PAGE_LIMIT_MAX
 /*
- * Each value takes memory, however short it is: 60 bytes and more. If all values of an answer live at once, their
- * number and length are bounded. A full page of reports has a quarter of a million, and no other object of the service a thousand.
+ * Each value takes memory, however short it is: 60 bytes and more. A full page of reports has a quarter of a million. So few bytes
+ * cannot hold too many.
  */
 const MOST_VALUES = 1_000_000
-const LARGEST_KEPT_PAGE = 16_777_216
-const MOST_VALUES_OF_OBJECT = 200_000
-const LARGEST_OBJECT = 8_388_608
+const SMALL_BYTES = 4_194_304
+const MOST_UNKNOWN_FIELDS = 20
 
 interface Asked {
   operation: string
@@ -34,74 +36,73 @@ interface Asked {
   key: string
 }
 
-export async function parseAnswer(
-  given: Buffer,
-  { operation, limit, key }: Asked,
-  sink: ItemSink | undefined,
-): Promise<Answer> {
+export function parseAnswer(given: Buffer, { operation, limit, key }: Asked): Answer {
   const cleaned = withoutKey(given, key)
   const bytes = cleaned ?? given
   const needsTextCheck = cleaned !== undefined || mayHoldBadText(bytes)
+  const { values, lists } = measure(bytes)
+  const refuse = (found: string) =>
+    new RefusedError(
+      `${operation}: asked for ${limit === undefined ? 'an object' : `at most ${counted(limit, 'item')}`} and got more than ` +
+        `${found}; the answer was refused`,
+    )
+  if (values > MOST_VALUES) throw refuse(counted(MOST_VALUES, 'value'))
+  const body = parse(bytes, operation)
+  if (limit === undefined || typeof body !== 'object' || body === null || !Array.isArray(body.data))
+    return { needsTextCheck, body, items: [], unknownFields: [] }
+  if (lists > 1) throw new TransientError(`${operation}: the answer has two members of the name "data"`)
+  const { data: items, ...members } = body
+  if (items.length > MOST_ITEMS) throw refuse(counted(MOST_ITEMS, 'item'))
+  const unknownFields = Object.keys(members).filter((name) => !isEnvelopeField(name))
+  return {
+    needsTextCheck,
+    body: { ...members, data: [] },
+    items,
+    unknownFields: unknownFields.slice(0, MOST_UNKNOWN_FIELDS),
+  }
+}
+
+function parse(bytes: Buffer, operation: string): { data?: unknown } | null {
   try {
-    if (limit === undefined) return { needsTextCheck, body: parseObject(bytes), items: [], count: 0, unknownFields: [] }
-    if (sink !== undefined)
-      return { needsTextCheck, items: [], ...(await parseItems(bytes, needsTextCheck, sink, { limit })) }
-    if (bytes.length > LARGEST_KEPT_PAGE) {
-      // Reported as a 413, so that the caller tries a lower limit.
-      throw new RefusedError(
-        `the page has ${bytes.length} bytes, more than the ${LARGEST_KEPT_PAGE} that can be kept at once; a lower source.page_limit would help`,
-        { status: 413 },
-      )
-    }
-    const all = new Collected()
-    const parsed = await parseItems(bytes, needsTextCheck, all, { limit, values: MOST_VALUES })
-    return { needsTextCheck, items: all.items, ...parsed }
-  } catch (error) {
-    if (error instanceof RefusedError) {
-      const { message, status } = error
-      throw new RefusedError(`${operation}: ${message}`, status === undefined ? {} : { status })
-    }
-    if (!(error instanceof SyntaxError)) throw error
+    return JSON.parse(bytes.toString('utf8')) as { data?: unknown } | null
+  } catch {
     // The parser's own words may quote the answer.
     throw new TransientError(`${operation}: the answer is not whole JSON (${bytes.length} bytes)`)
   }
 }
 
-class Collected implements ItemSink {
-  items: unknown[] = []
+/** A NUL, or half of a surrogate pair, as JSON may write them. */
+const BAD_TEXT = /\\u(?:0000|[dD][89a-fA-F])/
 
-  begin(): void {
-    this.items = []
-  }
-
-  addItems(items: unknown[]): void {
-    for (const item of items) this.items.push(item)
-  }
-}
-
-function parseObject(bytes: Buffer): unknown {
-  if (bytes.length > LARGEST_OBJECT) {
-    throw new RefusedError(`the answer has ${bytes.length} bytes, more than ${LARGEST_OBJECT}; it was refused`)
-  }
-  const scanner = new JsonScanner(bytes)
-  scanner.endOfValue(0)
-  if (scanner.values > MOST_VALUES_OF_OBJECT) {
-    throw new RefusedError(`the answer holds more than ${counted(MOST_VALUES_OF_OBJECT, 'value')}; it was refused`)
-  }
-  return JSON.parse(bytes.toString('utf8'))
-}
-
-const NUL_OR_SURROGATE = /\\u(?:0000|[dD][89a-fA-F])/
-const ESCAPE = Buffer.from('\\u')
-const ESCAPE_LENGTH = 6
-const CHUNK_BYTES = 1_048_576
-
-/** Most answers hold no escaped character at all, which bytes show faster than a pattern. */
 function mayHoldBadText(bytes: Buffer): boolean {
-  let at = bytes.indexOf(ESCAPE)
-  while (at >= 0) {
-    if (NUL_OR_SURROGATE.test(bytes.toString('latin1', at, at + CHUNK_BYTES + ESCAPE_LENGTH))) return true
-    at = bytes.indexOf(ESCAPE, at + CHUNK_BYTES)
+  return bytes.includes('\\u') && BAD_TEXT.test(bytes.toString('latin1'))
+}
+
+const DATA = Buffer.from('"data"')
+const [QUOTE, COMMA, COLON, BACKSLASH] = Buffer.from('",:\\')
+const [LIST, OBJECT, LIST_END, OBJECT_END] = Buffer.from('[{]}')
+
+/** About how many values an answer has, and how many of its own members are called `data`. */
+function measure(bytes: Buffer): { values: number; lists: number } {
+  const first = bytes.indexOf(DATA)
+  if (bytes.length <= SMALL_BYTES && bytes.indexOf(DATA, first + 1) <= first) return { values: 0, lists: 1 }
+  let [values, lists, depth, textAt] = [1, 0, 0, -1]
+  let isData = false
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at]
+    if (textAt >= 0) {
+      if (byte === BACKSLASH) at++
+      else if (byte === QUOTE) {
+        isData = depth === 1 && bytes.compare(DATA, 0, DATA.length, textAt, at + 1) === 0
+        textAt = -1
+      }
+    } else if (byte === QUOTE) textAt = at
+    else if (byte === COMMA) values++
+    else if (byte === COLON) lists += isData ? 1 : 0
+    else if (byte === LIST || byte === OBJECT) {
+      values++
+      depth++
+    } else if (byte === LIST_END || byte === OBJECT_END) depth--
   }
-  return false
+  return { values, lists }
 }

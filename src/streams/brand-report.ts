@@ -46,12 +46,6 @@ export function brandReport(report: ReportConfig): DayStream {
     columns,
     key: ['date', 'brand_id', ...others],
     item: reportItem(report.dimensions),
-    template: {
-      paths: ['date', 'brand.id', ...others.map((dimension) => PATH_OF[dimension]), ...METRICS],
-      // The name of a brand on a day.
-      combination: ['brand.id', 'brand.name', 'date'],
-      collect: (entities, id, name, date) => noteBrand(entities, id!, name, date!),
-    },
     dimensions: others,
     filters: report.filters,
     control: controlOf(report),

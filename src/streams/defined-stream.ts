@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import { isDay } from '../core/day.ts'
 import type { Dimension, Filter, Having } from '../core/vocabulary.ts'
 import type { Caller, Page } from '../source/client.ts'
 import { selectionCheck } from './selection.ts'
@@ -150,7 +149,7 @@ function ownItem(all: Page, caller: Caller, projectField: string): Page {
   const items = all.items.filter(
     (item) => (item as Record<string, unknown> | null)?.[projectField] === caller.projectId,
   )
-  return { ...all, items, count: items.length, total: undefined }
+  return { ...all, items, total: undefined }
 }
 
 export function readerOf({ path, type }: DefinedColumn): (item: unknown) => Value {
@@ -203,7 +202,7 @@ const VALUES = {
   number: z.number(),
   boolean: z.boolean(),
   json: z.unknown(),
-  date: z.string().refine(isDay, { error: 'not a calendar date YYYY-MM-DD' }),
+  date: z.iso.date({ error: 'not a calendar date YYYY-MM-DD' }),
 }
 
 function shapeOf(tree: Tree): Record<string, z.ZodType> {

@@ -100,7 +100,7 @@ export const projectProfile = defineListStream<ProfileItem>({
   async read(client, caller, _page, context) {
     const { profile, needsTextCheck } = await client.projectProfile(caller, context)
     const items = profile === null ? [] : [profile]
-    return { items, count: items.length, total: undefined, needsTextCheck, unknownFields: [] }
+    return { items, total: undefined, needsTextCheck, unknownFields: [] }
   },
   flatten: (item) => [
     item.name ?? null,
@@ -109,7 +109,7 @@ export const projectProfile = defineListStream<ProfileItem>({
     json(item.brandPresentation),
     json(item.productsAndServices),
     // Newer answers write target_markets beside targetMarkets.
-    json(item.targetMarkets ?? item.target_markets),
+    json((item.targetMarkets ?? item.target_markets)?.map(({ location, osmId }) => ({ location, osmId }))),
     json(item.audienceDistribution),
     item.usedPreparedProfile ?? null,
   ],

@@ -31,7 +31,7 @@ function promptLike(
     flatten: (item) => [
       item.id,
       item.messages.map(({ content }) => content).join('\n'),
-      JSON.stringify(item.messages),
+      JSON.stringify(item.messages.map(({ content }) => ({ content }))),
       item.topic?.id ?? null,
       item.user_location == null ? null : JSON.stringify(item.user_location),
       countryOf(item),

@@ -55,7 +55,7 @@ export class StreamSet {
     const streams: Stream[] = [
       ...baseStreams(config).map((name) => BASE[name]),
       ...extraStreams(config).map((name) => definedStream(extraList(name), labelsOf(config.labels, name))),
-      ...(config.disabled.includes('template-parser') ? reports.map(withoutTemplates) : reports),
+      ...reports,
       ...config.custom_streams.map((custom) => definedStream(customDefinition(custom))),
       ...(config.chat_contents === undefined ? [] : [{ ...definedStream(CHAT_CONTENTS), perChat: true }]),
     ]
@@ -103,13 +103,6 @@ function refuseUnknown(where: string, names: readonly string[], streams: readonl
       `${where}: got ${shownText(name)}; configured are: ${known.join(', ')}${didYouMean(name, known)}`,
     )
   }
-}
-
-/** The same stream, each row of which is parsed by JSON.parse and judged by zod. */
-function withoutTemplates(stream: DayStream): DayStream {
-  const plain = { ...stream }
-  delete plain.template
-  return plain
 }
 
 /** Names of brands, topics and tags from labels, in place of a list. Undefined if there are none. */

@@ -18,18 +18,12 @@ export type Row = Value[]
 /** The valid rows of an answer, by index. */
 export interface Rows {
   readonly length: number
-  /** Keeps the values, not the row itself, which may be used again. */
   add(row: Row): void
   /** The same rows without those at these positions. */
   without(positions: ReadonlySet<number>): Rows
   /** The values of the row at this position. */
   get(position: number): Row
-  /** Called with the order of the table's index. */
-  setOrder?(order: Order): void
 }
-
-/** Gives the positions of rows, one after the other; undefined if their order cannot be found. */
-export type Order = () => readonly number[] | undefined
 
 /** Rows whose values are needed; what only goes to the database is packed instead. */
 export class RowList implements Rows {
@@ -40,7 +34,7 @@ export class RowList implements Rows {
   }
 
   add(row: Row): void {
-    this.values.push([...row])
+    this.values.push(row)
   }
 
   get(position: number): Row {
@@ -100,7 +94,7 @@ interface Common<Item> {
   flatten(item: Item): Row
   /** Why an item is rejected though its schema accepts it. */
   findProblem?: (item: Item) => string | undefined
-  /** Why a value of a row cannot be right. Called for every row, also on the fast path. */
+  /** Why a value of a row cannot be right. Called for every row. */
   findImpossibleValue?: (row: Row) => string | undefined
   collectEntities?: (item: Item, entities: Entities) => void
   vocabulary?: Vocabulary[]
@@ -110,18 +104,6 @@ interface Common<Item> {
   isExtra?: boolean
   /** True for what is asked for chat by chat within a daily budget, after everything else of a run. */
   perChat?: boolean
-  /** Set if most rows are like others, so that the fast path can read them. */
-  template?: TemplatePaths
-}
-
-/** How the fast path recognises rows that are like earlier ones. */
-export interface TemplatePaths {
-  /** For each column, the path of its value in an item, as in `brand.id`. */
-  paths: readonly string[]
-  /** Paths of texts that mean something in combination, such as what a brand is called on a day. */
-  combination: readonly [string, string, string]
-  /** Collects what one combination means, as `collectEntities` does of an item. */
-  collect(entities: Entities, ...texts: [string | null, string | null, string | null]): void
 }
 
 interface PageRequest {

@@ -3,7 +3,6 @@ import { createLog } from '../../src/core/logger.ts'
 import type { FaultSettings } from '../../src/reference/change.ts'
 import { type ReferenceService, startReference } from '../../src/reference/server.ts'
 import { COMPANY_KEY, createWorld, type WorldOptions } from '../../src/reference/world.ts'
-import { TemplateCaches } from '../../src/rows/fast-path/template-cache.ts'
 import type { ClientOptions } from '../../src/source/client.ts'
 import { StreamSet } from '../../src/streams/registry.ts'
 import { type Executor, executeHere } from '../../src/sync/run/execute.ts'
@@ -110,7 +109,6 @@ export async function setUp(given: SetupOptions = {}): Promise<Setup> {
   const services: Services = {
     config,
     streams: new StreamSet(config),
-    templates: new TemplateCaches(),
     client,
     warehouse: database.warehouse,
     log,

@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { isSet } from '../../core/config/variables.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
 import type { Session } from '../session.ts'
@@ -30,8 +31,7 @@ export async function init(session: Session, options: { force?: boolean }): Prom
     if (isNew && existsSync(file)) rmSync(file)
     throw new UsageError(`${file}: cannot be written (${messageOf(cause)})`)
   }
-  const { env = process.env } = session
-  const unset = VARIABLES.filter(([name]) => env[name] === undefined && env[`${name}_FILE`] === undefined)
+  const unset = VARIABLES.filter(([name]) => !isSet(name, session.env))
   session.print({ file, schema, unset: unset.map(([name]) => name) }, [
     `Wrote ${file}, where every setting is explained, and ${schema} for editors.`,
     unset.length > 0 && 'Now set\n',

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto'
 import { IncompleteError } from '../../core/errors.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
-import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import { safeJson } from '../../rows/raw-text.ts'
-import { type Sifted, sift, siftingSink } from '../../rows/sift.ts'
+import { type Sifted, sift } from '../../rows/sift.ts'
 import type { CallContext, Caller, Client, Page } from '../../source/client.ts'
 import { keyOf, keyPositions, type ListStream, type Stream } from '../../streams/stream.ts'
 import { PageLimit } from '../plan/density.ts'
@@ -12,7 +11,6 @@ import { PageLimit } from '../plan/density.ts'
 export interface Reader {
   client: Client
   limit: PageLimit
-  templates: TemplateCaches
 }
 
 /** Asks for one page of something whose other parameters are fixed. */
@@ -42,10 +40,10 @@ export async function readPage(read: ReadPage, limit: PageLimit, offset = 0): Pr
 }
 
 /** Drift of an answer besides its rows: more rows than requested, or unknown fields. */
-export function answerNotes({ asked, count, unknownFields }: Page & { asked: number }): DriftNote[] {
+export function answerNotes({ asked, items, unknownFields }: Page & { asked: number }): DriftNote[] {
   return [
-    ...(count > asked
-      ? [{ kind: 'long_page' as const, name: 'limit', example: `asked for ${asked} rows, got ${count}` }]
+    ...(items.length > asked
+      ? [{ kind: 'long_page' as const, name: 'limit', example: `asked for ${asked} rows, got ${items.length}` }]
       : []),
     ...unknownFields.map((name) => ({ kind: 'field' as const, name: `answer.${name}`, example: name })),
   ]
@@ -58,8 +56,8 @@ export function countDifferent({ items }: Page): number {
 
 /** True if there are no more than so many rows. This works with any row order. */
 export async function hasNoRowAfter(read: ReadPage, rows: number): Promise<boolean> {
-  const { count } = await read({ limit: 1, offset: rows })
-  return count === 0
+  const { items } = await read({ limit: 1, offset: rows })
+  return items.length === 0
 }
 
 /**
@@ -98,7 +96,7 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, stream: Str
         break
       }
     }
-    if (problem === '') return { items, count: items.length, total, needsTextCheck, unknownFields: [] }
+    if (problem === '') return { items, total, needsTextCheck, unknownFields: [] }
   }
   throw new IncompleteError(
     `${about}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
@@ -145,44 +143,42 @@ interface ListRequest {
 
 /** Reads a whole list. One page if it fits; otherwise by offset, with proof that nothing was missed. */
 export async function readList(
-  { client, limit, templates }: Reader,
+  { client, limit }: Reader,
   { caller, stream, rowsBefore, acceptDeletes }: ListRequest,
   context: CallContext,
   makeRows: () => PackedRows,
 ): Promise<Sifted<PackedRows>> {
   const read = (page: { limit: number; offset: number }) => stream.read(client, caller, page, context)
-  const sink = siftingSink(stream, { templates }, makeRows)
+  const siftPage = ({ items, needsTextCheck }: Page) => sift(stream, items, { needsTextCheck }, makeRows())
   // The profile takes no limit, so a lower one is not worth a request. A project is an item of a list, which takes one.
-  const ofFirst = stream.isSingleObject && !stream.isExtra ? new PageLimit(1) : limit
-  const first = await readPage((page) => stream.read(client, caller, page, { ...context, sink }), ofFirst)
-  const { asked } = first
-  const notes: DriftNote[] = answerNotes(first)
-  let page: Page = first
-  let sifted: Sifted<PackedRows> | undefined
+  const page = await readPage(read, stream.isSingleObject && !stream.isExtra ? new PageLimit(1) : limit)
+  const { asked, total, items } = page
+  const notes: DriftNote[] = answerNotes(page)
+  let sifted = siftPage(page)
   if (!stream.isSingleObject) {
-    const count = page.count - sink.repeats()
-    let whole = page.count < Math.min(asked, limit.current)
+    let rows = items.length - sifted.repeats
+    let isWhole = items.length < Math.min(asked, limit.current)
     const before = rowsBefore ?? 0
-    const disagrees = page.total !== undefined && page.total !== count
+    const disagrees = total !== undefined && total !== rows
     // Without a total, a list that has other rows than before is complete only if no row comes after its last. So is an empty
     // list that was never read.
-    const isUnproven = page.total === undefined ? count !== rowsBefore : count === 0 && rowsBefore === undefined
-    if (whole && (disagrees || isUnproven)) {
-      whole = await hasNoRowAfter(read, count)
-      if (!whole) {
-        const example = `asked for ${asked} rows, got ${count}, and there were more`
+    const isUnproven = total === undefined ? rows !== rowsBefore : rows === 0 && rowsBefore === undefined
+    if (isWhole && (disagrees || isUnproven)) {
+      isWhole = await hasNoRowAfter(read, rows)
+      if (!isWhole) {
+        const example = `asked for ${asked} rows, got ${rows}, and there were more`
         notes.push({ kind: 'short_page', name: 'limit', example })
       }
     }
-    if (!whole) {
-      sink.discard()
-      page = await readByOffset(read, limit, stream, stream.name)
+    let counted = total
+    if (!isWhole) {
+      const all = await readByOffset(read, limit, stream, stream.name)
+      sifted = siftPage(all)
+      rows = all.items.length
+      counted = all.total
     }
-    const counts = { rows: whole ? count : page.count, before, total: page.total, acceptDeletes }
-    notes.push(...compareWithTotal(stream.name, counts))
-    if (whole) sifted = sink.finish()
+    notes.push(...compareWithTotal(stream.name, { rows, before, total: counted, acceptDeletes }))
   }
-  sifted ??= sift(stream, page.items, { needsTextCheck: page.needsTextCheck }, makeRows())
   sifted.drift.push(...notes)
   return sifted
 }

@@ -2,9 +2,9 @@ import { addDays, countDays, type Day, dayNumber, daysIn, type Range, showRange 
 import { DownError, KeyError, ProjectError, RefusedError, TransientError } from '../../core/errors.ts'
 import type { Dimension, Filter } from '../../core/vocabulary.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
-import { type FoundDays, type Sifted, siftingSink } from '../../rows/sift.ts'
+import { type FoundDays, type Sifted, sift } from '../../rows/sift.ts'
 import type { CallContext, Caller } from '../../source/client.ts'
-import { type DayStream, isCompared, type Row, type Rows } from '../../streams/stream.ts'
+import { type DayStream, isCompared, type Rows } from '../../streams/stream.ts'
 import { halves } from '../plan/window-feed.ts'
 import { answerNotes, compareWithTotal, hasNoRowAfter, type Reader, type ReadPage, readPage } from './read-pages.ts'
 import { readLargeDay } from './split-day.ts'
@@ -54,67 +54,69 @@ type WindowAnswer<R extends Rows> =
 const WINDOW_ATTEMPTS = 2
 const DAY_ATTEMPTS = 3
 
-/** Reads one window as one page, sifting it while it is parsed. A day that had more rows than a page is read in parts at once. */
+/** Reads one window as one page. A day that had more rows than a page is read in parts at once. */
 export async function readWindow<R extends Rows>(
   reader: Reader,
   request: WindowRequest,
   context: CallContext,
   makeRows: () => R,
 ): Promise<WindowAnswer<R>> {
-  const { client, limit, templates } = reader
+  const { client, limit } = reader
   const { caller, stream, range, known } = request
   const about = `${stream.name} ${showRange(range)}`
   const ask = (as: DayStream, filters: Filter[]) => (page: { limit: number; offset: number }) =>
     as.read(client, caller, { range, page, filters }, context)
   const isSingleDay = countDays(range) === 1
-  // A day that turns out too large is split by the values that were seen of its first dimension.
-  const splitBy = isSingleDay ? stream.splitDimensions[0] : undefined
-  const seen = new Set<string>()
-  const each = (row: Row) => {
-    const value = stream.dimensionOf(row, splitBy!)
-    if (value !== null) seen.add(value)
-  }
-  const sink = siftingSink(stream, { range, templates, each: splitBy && each }, makeRows)
   const askPart = (part: Range) => (page: { limit: number; offset: number }) =>
     stream.read(client, caller, { range: part, page, filters: [] }, context)
-  const askAll: ReadPage = (page) => stream.read(client, caller, { range, page, filters: [] }, { ...context, sink })
   let smallest = Number.MAX_SAFE_INTEGER
   for (let attempt = 1; ; attempt++) {
-    const page = await readPage(askAll, limit)
+    const page = await readPage(askPart(range), limit)
+    const { items, total, needsTextCheck } = page
     const notes = answerNotes(page)
-    const isFull = page.count >= Math.min(page.asked, limit.current)
+    const isFull = items.length >= Math.min(page.asked, limit.current)
     if (isFull && !isSingleDay) return { kind: 'split', notes }
-    const rows = page.count - sink.repeats()
-    await known.validate(sink.found())
-    const isWhole = !isFull && (await isComplete(request, askPart, { rows, total: page.total, ...sink.found() }))
+    const sifted = sift(stream, items, { range, needsTextCheck }, makeRows())
+    const rows = items.length - sifted.repeats
+    await known.validate(sifted)
+    const isWhole = !isFull && (await isComplete(request, askPart, { ...sifted, count: rows, total }))
     if (isWhole) {
       // Days that are compared with the control totals need no count.
       if (!isCompared(stream) || stream.control === 'brand limits') {
         const before = daysIn(range).reduce((sum, day) => sum + (known.rowsByDay.get(day) ?? 0), 0)
-        notes.push(...compareWithTotal(about, { rows, before, total: page.total, acceptDeletes: known.acceptDeletes }))
+        notes.push(...compareWithTotal(about, { rows, before, total, acceptDeletes: known.acceptDeletes }))
       }
-      const sifted = sink.finish()
       sifted.drift.push(...notes)
       return { kind: 'rows', sifted, pageRows: rows }
     }
     smallest = Math.min(smallest, rows)
     if (!isFull && attempt < (isSingleDay ? DAY_ATTEMPTS : WINDOW_ATTEMPTS)) continue
-    sink.discard()
     if (!isFull) {
       const example = `asked for ${page.asked} rows, got ${rows}, and there were more`
       notes.push({ kind: 'short_page', name: 'limit', example })
     }
     if (!isSingleDay) return { kind: 'too-long', notes }
     if (!isFull) limit.lowerTo(smallest)
-    const sifted = await readLargeDay({ ...request, limit, about, ask, seen, valuesOf: known.valuesOf }, makeRows)
-    sifted.drift.push(...notes)
-    return { kind: 'rows', sifted, pageRows: undefined }
+    const seen = valuesOf(stream, sifted.rows, stream.splitDimensions[0])
+    const whole = await readLargeDay({ ...request, limit, about, ask, seen, valuesOf: known.valuesOf }, makeRows)
+    whole.drift.push(...notes)
+    return { kind: 'rows', sifted: whole, pageRows: undefined }
   }
+}
+
+/** The values of a dimension in some rows. */
+function valuesOf(stream: DayStream, rows: Rows, dimension: Dimension | undefined): Set<string> {
+  const values = new Set<string>()
+  for (let at = 0; dimension !== undefined && at < rows.length; at++) {
+    const value = stream.dimensionOf(rows.get(at), dimension)
+    if (value !== null) values.add(value)
+  }
+  return values
 }
 
 interface ReceivedPage extends FoundDays {
   /** How many different rows it has. */
-  rows: number
+  count: number
   /** How many there are, if the service says so. */
   total: number | undefined
 }
@@ -126,8 +128,8 @@ async function isComplete(
   page: ReceivedPage,
 ): Promise<boolean> {
   for (const gap of unexplainedGaps(range, page, known)) if (!(await hasNoRowAfter(askFor(gap), 0))) return false
-  const isShortOfTotal = page.total !== undefined && page.total > page.rows
-  return !(isShortOfTotal || known.needsProof(page)) || (await hasNoRowAfter(askFor(range), page.rows))
+  const isShortOfTotal = page.total !== undefined && page.total > page.count
+  return !(isShortOfTotal || known.needsProof(page)) || (await hasNoRowAfter(askFor(range), page.count))
 }
 
 /**

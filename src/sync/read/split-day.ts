@@ -33,8 +33,8 @@ export async function readLargeDay<R extends Rows>(day: LargeDay, makeRows: () =
   const ways = [...(stream.splitDimensions.length > 0 ? [stream] : []), ...(finer === undefined ? [] : [finer])]
   for (const split of ways) {
     try {
-      const sifter = new Sifter(stream, { range, needsTextCheck: true }, makeRows())
-      const accept = ({ items, needsTextCheck }: Page) => sifter.acceptPart(items, needsTextCheck)
+      const sifter = new Sifter(stream, range, makeRows())
+      const accept = ({ items, needsTextCheck }: Page) => sifter.accept(items, needsTextCheck)
       const parts = new ValueSplit({ ...day, stream: split, accept }, [], split.splitDimensions)
       const rows = await parts.read(split === stream ? [...day.seen].sort() : [])
       if (await hasNoRowAfter(ask(split, []), rows)) return sifter.finish()

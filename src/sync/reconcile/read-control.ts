@@ -30,7 +30,7 @@ import { compareTable } from './compare-table.ts'
 /** The parts of a run that reading control totals needs. */
 export type ControlReader = Pick<
   Run,
-  'client' | 'limit' | 'templates' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'acceptDeletes'
+  'client' | 'limit' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'acceptDeletes'
 >
 
 interface ControlRequest {

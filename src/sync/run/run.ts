@@ -3,7 +3,6 @@ import { addDays, type Clock, type Day, dayOf, type Range } from '../../core/day
 import type { ProjectError } from '../../core/errors.ts'
 import type { FailureCode } from '../../core/failure-code.ts'
 import type { Log } from '../../core/logger.ts'
-import type { TemplateCaches } from '../../rows/fast-path/template-cache.ts'
 import type { Caller, Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -17,8 +16,6 @@ import { PageLimit } from '../plan/density.ts'
 export interface Services {
   config: Config
   streams: StreamSet
-  /** Templates that the parser learned from the rows of each stream. */
-  templates: TemplateCaches
   client: Client
   warehouse: Warehouse
   log: Log

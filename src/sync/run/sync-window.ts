@@ -130,13 +130,13 @@ async function readAndCompare(
     needsProof: (found: FoundDays) =>
       compare(found).length > 0 || isUnproven(run, { stream, range, read, control }, found),
   }
-  const pack = () => new PackedRows(stream.columns, project.id, run.templates.segments)
+  const pack = () => new PackedRows(stream.columns, project.id)
   const page = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (page.kind !== 'rows') return page
   const { sifted } = page
   refuseBadPage(about, sifted, run.config.max_bad_share)
   const { rows } = sifted
-  const all = compare({ ...sifted, absent: [] })
+  const all = compare(sifted)
   const isOfBrands = stream.control === 'brand totals'
   const omissions =
     isOfBrands && all.length > 0
@@ -179,8 +179,8 @@ async function isSameAlone(
   if (countDays(range) === 1) return true
   const { day } = omitted.at(-1)!
   const ask = { range: { from: day, to: day }, page: { limit: run.limit.current, offset: 0 }, filters: [] }
-  const { count } = await stream.read(run.client, project.caller, ask, context)
-  return count === sifted.rowsByDay.get(day)
+  const { items } = await stream.read(run.client, project.caller, ask, context)
+  return items.length === sifted.rowsByDay.get(day)
 }
 
 function rowsOf(rows: PackedRows): Row[] {
@@ -205,8 +205,6 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { warehouse, config } = run
   const { projectStream, stream, range, sifted, read } = load
   const { projectId } = projectStream
-  // An empty window gets its rows in the order of the index, which is better found before other loads wait for this one.
-  if (read.rowsBefore === 0) sifted.rows.reorder()
   // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
   const withDigest = !config.disabled.includes('window-digest')
   const key = { projectId, filters: stream.filters ?? [] }
@@ -239,15 +237,13 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
     return { effect: { ...effect, held }, difference, isStored }
   }
   const loadOnce = () => loadAnswer(run, load, questions, write)
-  const loaded = await run.retry(() =>
+  return run.retry(() =>
     loadOnce().catch(async (error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
       await ensureMonths(warehouse, stream.table, sifted.rowsByDay.keys())
       return loadOnce()
     }),
   )
-  sifted.rows.release()
-  return loaded
 }
 
 /** The control totals that the report by date alone gives with its own rows. */

@@ -46,8 +46,6 @@ async function copyStraight(tx: Transaction, load: WindowLoad): Promise<boolean>
   const keyHasDate = load.stream.key.includes('date')
   if (!keyHasDate) await client.query('savepoint straight')
   try {
-    // In the order of the index each row goes where the one before it went.
-    load.rows.reorder()
     await copyRows(client, tableName(tx, load.stream.table), load.rows)
     return true
   } catch (error) {

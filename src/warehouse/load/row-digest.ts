@@ -1,6 +1,6 @@
 import { quote } from '../../core/identifier.ts'
-import { PostgresHash } from '../../rows/fast-path/postgres-hash.ts'
 import { JSONB_VERSION_BYTES, type PackedRows } from '../../rows/packed-rows.ts'
+import { PostgresHash } from '../../rows/postgres-hash.ts'
 import type { Column } from '../../streams/stream.ts'
 
 /*

@@ -1,0 +1,24 @@
+import { Ajv } from 'ajv'
+import * as z from 'zod'
+
+// Texts are as long as JavaScript says, as in zod.
+const ajv = new Ajv({ strict: false, unicode: false, validateFormats: false, logger: false })
+const known = new WeakMap<z.ZodType, (item: unknown) => boolean>()
+
+/**
+ * A function that accepts an item only if its schema does, in a fraction of the time. It looks at the shape alone: a schema with
+ * checks or changes of its own would not be what was compiled.
+ */
+export function compiledCheck(schema: z.ZodType): (item: unknown) => boolean {
+  const check = known.get(schema) ?? compile(schema)
+  known.set(schema, check)
+  return check
+}
+
+function compile(schema: z.ZodType): (item: unknown) => boolean {
+  try {
+    return ajv.compile(z.toJSONSchema(schema, { io: 'input' }))
+  } catch {
+    return () => false
+  }
+}
