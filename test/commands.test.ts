@@ -125,7 +125,7 @@ describe('commands', () => {
     const first = await cli('sync')
     expect(first.code).toBe(0)
     expect(first.stdout).toMatch(/stream +days +rows read +inserted +(updated +)?(deleted +)?requests +seconds/)
-    expect(first.stdout).toMatch(/total +310 +/)
+    expect(first.stdout).toMatch(/total +31 +/)
     expect(first.stdout).toMatch(
       /Warehouse: +postgres:\/\/[^\n]+\nNext: +see freshness and coverage:\n +npx visibility-sync status/,
     )
