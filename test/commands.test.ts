@@ -42,6 +42,7 @@ describe('commands', () => {
       ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
       ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
       ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
+      ['a long name', ['sync', '--stream', 'brand_daily_2026_q1'], '--stream: got "brand_daily_2026_q1"; configured'],
       ['an unknown fault', ['reference', '--fault', 'chaos=1'], '--fault: chaos'],
       ['a file that is not there', ['sync', '--config', '/nowhere.yaml'], '/nowhere.yaml: cannot be read'],
     ]
@@ -58,6 +59,25 @@ describe('commands', () => {
       const result = await cli('sync', '--stream', 'chat', '--json')
       expect(result.json()).toEqual({ error: { code: 'usage', message: expect.stringContaining('--stream') } })
     })
+  })
+
+  test('a name in place of the id of a project is answered with the id, however long the name', async () => {
+    const own = await setUp({ world: { projects: 2, prompts: 2, models: 1, brands: 2 } })
+    const [first, second] = own.service.world.projects.map(({ id }) => id)
+    const run = (...args: string[]) => runCli(args, { env: own.env, config: own.fileConfig })
+    await run('sync')
+    const name = 'Handelsgesellschaft2026'
+    await own.database.rows('update visibility.projects set name = $1 where project_id = $2', [name, first])
+    for (const args of [['sync'], ['plan'], ['quarantine', 'list'], ['grant', '--role', 'x']]) {
+      const { code, stderr } = await run(...args, '--project', name.toLowerCase())
+      const told = `--project: "${name.toLowerCase()}" is the name of ${first}: give the id`
+      expect([args[0], code, stderr]).toEqual([args[0], 2, `visibility-sync: ${told}\n`])
+    }
+    const unknown = await run('sync', '--project', 'Handelsgesellschaft2027')
+    expect([unknown.code, unknown.stderr]).toEqual([
+      2,
+      expect.stringContaining(`--project: got "Handelsgesellschaft2027"; configured are: ${first}, ${second}`),
+    ])
   })
 
   test('plan shows windows and requests before anything exists, and creates nothing', async () => {

@@ -300,6 +300,10 @@ describe('a project of which everything is refused', () => {
     const world = createWorld({ projectIds: ['foo'], prompts: 2, models: 1, brands: 2 })
     const listing = await startReference({ world, faults: NO_LIMIT, extras: ['GET /projects'] })
     closeLater(() => listing.close())
+    const ask = { env: { ...env, VISIBILITY_API_URL: listing.url, VISIBILITY_PROJECTS: 'bar' } }
+    expect((await runCli(['sync'], ask)).stderr).toContain(
+      '"bar"; allowed: ids of projects, which begin with "or_"; the key can read: foo (Fernweh Europe)',
+    )
     const listed = await runCli(['sync'], {
       env: { ...env, VISIBILITY_API_URL: listing.url },
       config: setup.fileConfig,

@@ -7,7 +7,7 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, RefusedError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { didYouMean, listSome } from '../core/text.ts'
+import { didYouMean, inQuotes, listSome } from '../core/text.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
@@ -75,9 +75,10 @@ async function refuseMalformed(client: Client, projects: readonly SyncedProject[
         if (error instanceof RefusedError) return { items: [] }
         throw error
       })
-    const ids = items.map((item) => (item as { id?: unknown } | null)?.id).filter((id) => typeof id === 'string')
-    if (ids.includes(projectId)) continue
-    const which = ids.length === 0 ? '' : `; the key can read: ${listSome(ids, 20)}`
+    const listed = (items as ({ id?: string; name?: string } | null)[]).flatMap((item) => item ?? [])
+    if (listed.some(({ id }) => id === projectId)) continue
+    const named = listed.map(({ id, name }) => (name ? `${id} (${name})` : (id ?? '')))
+    const which = named.length === 0 ? '' : `; the key can read: ${listSome(named, 20)}`
     throw new UsageError(
       `VISIBILITY_PROJECTS: got ${shownId(projectId)}; allowed: ids of projects, which begin with "or_"${which}`,
     )
@@ -136,10 +137,20 @@ export function chooseProjects(config: Config, clock: Clock, named: readonly str
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
 }
 
+/** The text that was given may be the name of a project. */
+export class UnknownProjectError extends UsageError {
+  constructor(
+    readonly given: string,
+    allowed: string,
+  ) {
+    super(`--project: got ${inQuotes(given)}; ${allowed}`)
+  }
+}
+
 export function refuseUnknown(named: readonly string[], known: readonly string[], what: string): void {
   for (const id of named) {
     if (!known.includes(id))
-      throw new UsageError(`--project: got ${shownId(id)}; ${what} are: ${listSome(known, 20)}${didYouMean(id, known)}`)
+      throw new UnknownProjectError(id, `${what} are: ${listSome(known, 20)}${didYouMean(id, known)}`)
   }
 }
 

@@ -98,6 +98,8 @@ function buildProgram(
         if (session.config.all_projects && projects !== undefined)
           await (await import('../app/all-projects.ts')).resolveProjects(session, projects === 'needed')
         setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
+      } catch (error) {
+        throw await (await import('./project-names.ts')).withIdOfName(session, error)
       } finally {
         session.end()
       }

@@ -1,5 +1,8 @@
-import { refuseUnknown } from '../app/open-services.ts'
+import { hasDatabase, refuseUnknown, UnknownProjectError, withExisting } from '../app/open-services.ts'
 import type { Config } from '../core/config/load.ts'
+import { UsageError } from '../core/errors.ts'
+import type { Log } from '../core/logger.ts'
+import { inQuotes } from '../core/text.ts'
 import { tableName, type Warehouse } from '../warehouse/connect.ts'
 import { clipTo, faint } from './table.ts'
 
@@ -40,6 +43,18 @@ export async function refuseUnread(warehouse: Warehouse, config: Config, named: 
   if (named.length === 0) return
   const known = [...(await readProjectIds(warehouse)), ...config.projects.flatMap(({ id }) => id ?? [])]
   refuseUnknown(named, [...new Set(known)], 'known')
+}
+
+/** The error, and the id if a name was given in place of it. */
+export async function withIdOfName(services: { config: Config; log: Log }, error: unknown): Promise<unknown> {
+  if (!(error instanceof UnknownProjectError) || !hasDatabase(services.config)) return error
+  // A database that is away changes nothing about the error.
+  const names = await withExisting(services, readProjectNames).catch(() => new Map<string, string>())
+  const wanted = error.given.trim().toLowerCase()
+  const ids = [...names].flatMap(([id, name]) => (name.toLowerCase() === wanted ? [id] : []))
+  return ids.length === 0
+    ? error
+    : new UsageError(`--project: ${inQuotes(error.given)} is the name of ${ids.join(' and of ')}: give the id`)
 }
 
 export async function namesIn(

@@ -44,11 +44,11 @@ export function renderRun(report: RunReport, context: RunContext): string {
   const { width, warehouse } = context
   const total = totalOf(report)
   const rows = byStream(report.streams.filter(isOffered)).filter(
-    ({ windows }) => windows > 0 || report.outcome !== 'interrupted',
+    ({ windows }) => windows > 0 || ['complete', 'partial'].includes(report.outcome),
   )
   // Requests for what the service does not offer, so that the column adds up.
   const others = report.streams.filter((row) => !isOffered(row) && row.requests > 0)
-  rows.push(...byStream(others.map((row) => ({ ...row, stream: NOT_OFFERED }))))
+  if (rows.length > 0) rows.push(...byStream(others.map((row) => ({ ...row, stream: NOT_OFFERED }))))
   const missing = listSome([...new Set(others.map(({ stream }) => stream))], MOST_MISSING)
   const noteOf = ({ stream }: StreamReport) =>
     stream === NOT_OFFERED ? `asked for, but the service has no ${missing}; asked again later` : undefined

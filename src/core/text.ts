@@ -5,6 +5,11 @@ export function clip(text: string, length = 300): string {
   return cut.replaceAll('\0', '\uFFFD').toWellFormed()
 }
 
+/** A text that a person gave on the command line, for a message. */
+export function inQuotes(text: string, most = 80): string {
+  return clip(JSON.stringify(text), most)
+}
+
 /** "12,000", with at most one decimal. Node's own formatter reads its locales first, which takes longer than a whole table. */
 export function grouped(number: number): string {
   const [whole, decimals] = String(Math.round(number * 10) / 10).split('.')

@@ -1,7 +1,7 @@
 import { shownText } from '../core/config/describe-issue.ts'
 import type { Config, ReportConfig } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
-import { didYouMean } from '../core/text.ts'
+import { didYouMean, inQuotes } from '../core/text.ts'
 import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter, labelOf } from '../core/vocabulary.ts'
 import { brandReport } from './brand-report.ts'
 import { CHAT_CONTENTS, chats } from './chats.ts'
@@ -60,7 +60,7 @@ export class StreamSet {
       ...(config.chat_contents === undefined ? [] : [{ ...definedStream(CHAT_CONTENTS), perChat: true }]),
     ]
     const { ignore } = config.reconcile
-    refuseUnknown('reconcile.ignore', ignore, streams)
+    refuseUnknown('reconcile.ignore', ignore, streams, shownText)
     const dated = streams.flatMap((stream) => {
       if (stream.by !== 'day') return []
       return [ignore.includes(stream.name) && isCompared(stream) ? { ...stream, control: undefined } : stream]
@@ -95,13 +95,16 @@ export class StreamSet {
   }
 }
 
-function refuseUnknown(where: string, names: readonly string[], streams: readonly Stream[]): void {
+function refuseUnknown(
+  where: string,
+  names: readonly string[],
+  streams: readonly Stream[],
+  shown: (text: string) => string = inQuotes,
+): void {
   const known = streams.map((stream) => stream.name)
   for (const name of names) {
     if (known.includes(name)) continue
-    throw new UsageError(
-      `${where}: got ${shownText(name)}; configured are: ${known.join(', ')}${didYouMean(name, known)}`,
-    )
+    throw new UsageError(`${where}: got ${shown(name)}; configured are: ${known.join(', ')}${didYouMean(name, known)}`)
   }
 }
 

@@ -1,13 +1,12 @@
 import { withExisting } from '../../app/open-services.ts'
-import { shownText } from '../../core/config/describe-issue.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { decoded } from '../../core/redactor.ts'
-import { count } from '../../core/text.ts'
+import { count, inQuotes } from '../../core/text.ts'
 import { connectMetabase } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'
 import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
-import { readProjectNames } from '../project-names.ts'
+import { readProjectNames, refuseUnread } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { readUse } from './pack.ts'
 
@@ -15,7 +14,7 @@ import { readUse } from './pack.ts'
 export async function metabase(session: Session, { url, project }: { url: string; project?: string }): Promise<number> {
   const { metabase: settings, warehouse, allow_http, redactor } = session.config
   if (!/^https?:\/\//.test(url) || !URL.canParse(url))
-    throw new UsageError(`--url: got ${shownText(url)}; allowed: an address such as https://metabase.example.com`)
+    throw new UsageError(`--url: got ${inQuotes(url)}; allowed: an address such as https://metabase.example.com`)
   refusePlainHttp(url, '--url', allow_http)
   if (settings.database_url === undefined)
     throw new UsageError(
@@ -46,6 +45,7 @@ export async function metabase(session: Session, { url, project }: { url: string
 /** The name of a client's project. The role that Metabase connects with must see this project alone. */
 async function clientOf(session: Session, project: string, role: string): Promise<string> {
   return withExisting(session, async (warehouse) => {
+    await refuseUnread(warehouse, session.config, [project])
     const names = await readProjectNames(warehouse)
     const sees = (await listRestrictions(warehouse)).find((restriction) => restriction.role === role)
     if (sees?.projects.join() !== project)

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
-import { hasDatabase, refuseUnknown, withExisting } from '../../app/open-services.ts'
+import { hasDatabase, refuseUnknown, UnknownProjectError, withExisting } from '../../app/open-services.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
@@ -23,7 +23,8 @@ const MANIFEST = 'visibility-sync-pack.json'
 export async function pack(session: Session, options: PackOptions, tool: Tool): Promise<number> {
   const { out, project = [], force = false } = options
   for (const id of project) {
-    if (!/^[\w.:-]{1,255}$/.test(id)) throw new UsageError('--project: allowed: letters, digits, "_", "-", "." or ":"')
+    if (!/^[\w.:-]{1,255}$/.test(id))
+      throw new UnknownProjectError(id, 'allowed: letters, digits, "_", "-", "." or ":"')
   }
   const configured = session.config.projects.flatMap(({ id }) => id ?? [])
   if (configured.length > 0) refuseUnknown(project, configured, 'configured')

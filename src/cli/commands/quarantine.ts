@@ -1,8 +1,7 @@
 import { withExisting } from '../../app/open-services.ts'
-import { shownText } from '../../core/config/describe-issue.ts'
 import { showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, count } from '../../core/text.ts'
+import { clip, count, inQuotes } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/days.ts'
 import {
   groupQuarantine,
@@ -24,6 +23,7 @@ import {
 import { runSync } from '../../sync/run/run-sync.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
+import { refuseUnread } from '../project-names.ts'
 import { runAndReport } from '../run-and-report.ts'
 import type { Part, Selection, Session } from '../session.ts'
 import { renderTable } from '../table.ts'
@@ -39,7 +39,7 @@ interface QuarantineOptions extends Selection {
 /** Works with a warehouse that has a ledger; without one, there is nothing to do. */
 async function withLedger<T>(
   session: Session,
-  { stream = [] }: Pick<QuarantineOptions, 'stream'>,
+  { stream = [], project = [] }: QuarantineOptions,
   work: (warehouse: Warehouse) => Promise<T>,
   otherwise: T,
 ): Promise<T> {
@@ -50,6 +50,7 @@ async function withLedger<T>(
       return otherwise
     }
     await migrate(warehouse, config)
+    await refuseUnread(warehouse, config, project)
     // A stream that is no longer configured may have rows in quarantine.
     const kept = await warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
     session.streams.named(stream.filter((name) => !kept.some((row) => row.stream === name)))
@@ -216,5 +217,5 @@ function printRetry(session: Session, result: RetryResult): void {
 
 function parseId(text: string): number {
   if (/^\d{1,15}$/.test(text)) return Number(text)
-  throw new UsageError(`quarantine: got ${shownText(text, 40)}; allowed: the number of an entry`)
+  throw new UsageError(`quarantine: got ${inQuotes(text, 40)}; allowed: the number of an entry`)
 }

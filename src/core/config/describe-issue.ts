@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { clip, didYouMean } from '../text.ts'
+import { clip, didYouMean, inQuotes } from '../text.ts'
 import { mayHoldSecret } from './secrets.ts'
 import { settingLike } from './settings.ts'
 import { PLACEHOLDER } from './variables.ts'
@@ -44,7 +44,7 @@ function hintFor(path: readonly PropertyKey[], key: string): string {
 
 /** A text from outside for an error message, unless it looks like a key. */
 export function shownText(text: string, most = 80): string {
-  return isLikeKey(text) ? HIDDEN : clip(JSON.stringify(text), most)
+  return isLikeKey(text) ? HIDDEN : inQuotes(text, most)
 }
 
 /** A long word with both letters and digits may be a key; a date, a time zone or a name is not. */
@@ -54,7 +54,7 @@ function isLikeKey(text: string): boolean {
 
 /** Users may paste a key instead of a project id. Project ids start with `or_`. */
 export function shownId(text: string): string {
-  return text.startsWith('or_') ? clip(JSON.stringify(text), 80) : shownText(text)
+  return text.startsWith('or_') ? inQuotes(text) : shownText(text)
 }
 
 /** The address of a service without what may be secret in it; undefined if it is none, or has a part like a key. */
@@ -81,7 +81,7 @@ function shownValue(input: unknown, path: readonly string[], written: unknown): 
   if (typeof written === 'string' && written.includes('${')) {
     // Neither what a variable holds nor its default: the name is what helps.
     const names = written.replaceAll(PLACEHOLDER, '${$1}')
-    return isLikeKey(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : clip(JSON.stringify(names), 80)
+    return isLikeKey(written.replaceAll(PLACEHOLDER, ' ')) ? HIDDEN : inQuotes(names)
   }
   if (typeof input !== 'string') return clip(JSON.stringify(input) ?? typeof input, 80)
   return PROJECT_ID.test(place) ? shownId(input) : shownText(input)

@@ -185,10 +185,7 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
   await Promise.race([closing, stopped]).finally(() => closed.abort())
   const sum = (field: 'rows_read' | 'requests') => streams.reduce((total, stream) => total + stream[field], 0)
   const totals = { rows: sum('rows_read'), requests: sum('requests'), seconds }
-  log[outcome === 'complete' ? 'info' : 'warn'](
-    { outcome, ...totals, ...(error === null ? {} : { error }), reason: runReason(end) },
-    'run ended',
-  )
+  log[outcome === 'complete' ? 'info' : 'warn']({ outcome, ...totals, reason: runReason(end) }, 'run ended')
   return report
 }
 
