@@ -312,7 +312,7 @@ describe('over HTTP', () => {
   test('bad parameters are refused with a short message', async () => {
     for (const [path, sentence] of [
       ['/?to=0001-01-01', 'to: got "0001-01-01"'],
-      ['/?to=%00', 'to: got'],
+      ['/?to=%00', 'to: has a NUL character'],
       ['/?to=2026-03-01&to=2026-03-02', 'to: given more than once'],
       ['/insights?from=2000-01-01&to=2026-03-01', 'allowed: at most'],
       ['/api/status?project=nobody', 'project: got "nobody"'],
