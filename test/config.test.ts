@@ -211,7 +211,18 @@ describe('bad input is refused with the field, the value and what is allowed', (
       'reports: [{ name: a, dimensions: [date], filters: [{ field: brand_id, operator: in, values: [kw_1] }] }]',
       ['reports.0.filters.0.field', 'share_of_voice'],
     ],
-    ['a bad cron expression', 'schedule: { cron: "61 * * * *" }', ['schedule.cron', '61 * * * *', 'cron expression']],
+    ['a bad cron expression', 'schedule: { cron: "61 25 * * *" }', ['got "61 25 * * *"', '; wrong: minute, hour']],
+    ['a cron expression with seconds', 'schedule: { audit_cron: "0 0 3 * 13 *" }', ['; wrong: month']],
+    [
+      'a cron expression that never fires',
+      'schedule: { cron: "0 0 31 2 *" }',
+      ['"0 0 31 2 *"', 'never fires: none of'],
+    ],
+    [
+      'a cron expression that is none',
+      'schedule: { cron: "often" }',
+      ['schedule.cron: got "often"', 'five fields, or'],
+    ],
     ['a bad time zone', 'schedule: { timezone: Mars/Olympus }', ['schedule.timezone', 'Mars/Olympus']],
     ['a missing variable', 'source: { api_key: "${NOT_SET}" }', ['source.api_key', 'NOT_SET']],
     [

@@ -564,6 +564,13 @@ describe('Metabase', () => {
     }
   })
 
+  test('an address where nothing listens is printed, with what to do', async () => {
+    expect((await run({}, 'http://user:hunter22@127.0.0.1:1/bi')).error).toBe(
+      'Metabase: GET /api/database: http://127.0.0.1:1 does not answer: the connection was refused: nothing listens ' +
+        'there (ECONNREFUSED). Start Metabase, or correct --url',
+    )
+  })
+
   test('missing or unsafe options are named before anything is sent', async () => {
     expect((await run({ METABASE_DATABASE_URL: '' })).error).toContain('METABASE_DATABASE_URL')
     expect((await run({ METABASE_API_KEY: '' })).error).toContain('METABASE_API_KEY')

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, writeFileSync } from 'node:fs'
+import { createServer as createHttp } from 'node:http'
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +11,7 @@ import { Client } from 'pg'
 import { MOST_CONNECTIONS } from '../src/web/server.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
 import { longTest, sized } from './support/long.ts'
-import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
+import { listening, startTcpProxy, type TcpProxy } from './support/proxy.ts'
 import { get, getAs, NEVER, startWebhook, until, type Webhook } from './support/serve.ts'
 import { type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
@@ -139,6 +140,13 @@ describe('a server', () => {
     expect(await refused(['--host', '203.0.113.7', '--port', '0'], {})).toEqual([
       2,
       expect.stringContaining('cannot listen'),
+    ])
+    const { origin } = await listening(createHttp())
+    expect(await refused(['--port', new URL(origin).port], {})).toEqual([
+      2,
+      expect.stringMatching(
+        /cannot listen on 127\.0\.0\.1:\d+ \(EADDRINUSE\).* --port, or serve\.host and serve\.port/,
+      ),
     ])
     const other = new URL(setup.database.url)
     other.pathname = '/no_such_database'

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os'
 import { type Open, withServices } from '../../app/open-services.ts'
-import { messageOf, TransientError, UsageError } from '../../core/errors.ts'
+import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors.ts'
 import { secondsOf } from '../../core/text.ts'
 import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
@@ -81,7 +81,8 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     const host = options.host ?? config.serve.host
     const port = options.port ?? config.serve.port
     const address = await server.listen({ host, port }).catch((error: unknown) => {
-      throw new UsageError(`serve: cannot listen on ${host}:${port} (${messageOf(error)})`)
+      const advice = 'choose another one by --host and --port, or serve.host and serve.port'
+      throw new UsageError(`serve: cannot listen on ${host}:${port} (${codeOf(error) ?? messageOf(error)}); ${advice}`)
     })
     const isThere = await readiness.begin()
     const { cron, timezone } = config.schedule

@@ -17,7 +17,8 @@ import {
 /* Each `error` says what is allowed; the loader adds the field and the value in front of it. */
 
 const matching = (pattern: RegExp, error: string) => z.string({ error }).regex(pattern, { error })
-const passing = (isValid: (text: string) => boolean, error: string) => z.string({ error }).refine(isValid, { error })
+const passing = (isValid: (text: string) => boolean, error: string | ((issue: { input?: unknown }) => string)) =>
+  z.string({ error }).refine(isValid, { error })
 const listOf = <S extends z.ZodType>(item: S, error: string) => z.array(item, { error }).min(1, { error })
 const flag = z.boolean({ error: 'true or false' })
 const day = passing(isDay, 'a real calendar date, YYYY-MM-DD')
@@ -62,8 +63,21 @@ const databaseUrl = z
   .refine(hasKnownSslMode, { error: `a postgres:// connection string with sslmode one of ${SSL_MODES.join(', ')}` })
 const secret = z.string({ error: 'a text' }).min(1, { error: 'a text that is not empty' }).max(4096)
 const projectId = matching(/^[\w.:-]{1,255}$/, 'a project id such as or_…: letters, digits, "_", "-", "." or ":"')
-const cronText = passing((text) => cron.validate(text), 'a cron expression such as "15 * * * *"')
+const cronText = passing(cron.validate, ({ input }) => `a cron expression such as "15 * * * *"${cronProblem(input)}`)
 const timeZone = passing(isTimeZone, 'a time zone such as UTC or Europe/Berlin')
+
+const CRON_FIELDS = ['second', 'minute', 'hour', 'day of the month', 'month', 'day of the week']
+
+/** Which fields are wrong. The text itself may be a secret in the wrong place. */
+function cronProblem(input: unknown): string {
+  const given = typeof input === 'string' ? input.trim().split(/\s+/) : []
+  if (given.length !== 5 && given.length !== 6) return ': five fields, or six with seconds'
+  const fields = CRON_FIELDS.slice(-given.length)
+  const wrong = fields.filter(
+    (_, at) => !cron.validate(fields.map((_, other) => (other === at ? given[at] : '*')).join(' ')),
+  )
+  return wrong.length > 0 ? `; wrong: ${wrong.join(', ')}` : '; this one never fires: none of its months has such a day'
+}
 
 /**
  * A "/", "?" or "#" in a password ends the host for a parser of the address: what should be the password is then

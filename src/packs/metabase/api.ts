@@ -1,6 +1,7 @@
 import { got, HTTPError } from 'got'
 import * as z from 'zod'
 import type { Config } from '../../core/config/load.ts'
+import { connectionFailure } from '../../core/connection-failure.ts'
 import { codeOf, messageOf, RefusedError, UsageError } from '../../core/errors.ts'
 import type { Redactor } from '../../core/redactor.ts'
 import { clip } from '../../core/text.ts'
@@ -112,8 +113,11 @@ export async function connectMetabase(url: string, { api_key, user, password }: 
     const body = await client(path, { method, headers, ...(json === undefined ? {} : { json }) })
       .text()
       .catch((error: unknown) => {
-        if (!(error instanceof HTTPError))
-          throw new RefusedError(`${operation}: ${codeOf(error) ?? clip(messageOf(error))}`)
+        if (!(error instanceof HTTPError)) {
+          const cause = connectionFailure(error)?.cause ?? codeOf(error) ?? clip(messageOf(error))
+          const { origin } = new URL(url)
+          throw new RefusedError(`${operation}: ${origin} does not answer: ${cause}. Start Metabase, or correct --url`)
+        }
         const { statusCode: status, body: text } = error.response
         const reason = `HTTP ${status}: ${clip(String(text), 200)}${HINTS[status] ?? ''}`
         throw new RefusedError(`${operation}: ${reason}`, { status })
