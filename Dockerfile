@@ -38,6 +38,7 @@ COPY bin bin
 COPY sql sql
 COPY config/sync.yaml config/sync.schema.json config/
 COPY templates templates
+COPY docs docs
 # A number, so that Kubernetes can tell that it is not root.
 USER 1000:1000
 EXPOSE 8080

@@ -90,6 +90,28 @@ test('every setting, variable and fault is documented', () => {
     expect(read('docs/reference/reference-service.md')).toContain(`\`${fault}\``)
 })
 
+test('"help" lists the pages and prints each, and messages name only topics that it has', async () => {
+  const list = (await runCli(['help'])).stdout
+  const topics = pages.filter((page) => /^docs\/(?!README)/.test(page))
+  for (const page of topics) {
+    const topic = page.replace(/^.*\/|\.md$/g, '')
+    const title = read(page).split('\n')[0]!.slice(2)
+    expect(list).toMatch(new RegExp(`^${topic} +${title.replaceAll(/\W/g, '.').slice(0, 30)}`, 'm'))
+    if (topic.startsWith('w')) expect((await runCli(['help', topic])).stdout).toBe(read(page))
+  }
+  expect(new Set(topics.map((page) => page.replace(/^.*\//, ''))).size).toBe(topics.length)
+  const wrong = await runCli(['help', 'worker'])
+  expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('did you mean "workers"?')])
+  const names = readdirSync(new URL('src', root), { recursive: true, encoding: 'utf8' })
+  const sources = ['config/sync.yaml', ...names.filter((name) => name.endsWith('.ts')).map((name) => `src/${name}`)]
+  for (const name of sources) {
+    const text = read(name).replaceAll(/^ *(\/?\*|\/\/).*$/gm, '')
+    expect([name, text.match(/docs\/[\w-]+\/[\w-]+\.md/)?.[0]]).toEqual([name, undefined])
+    for (const [, topic] of text.matchAll(/(?:helpOn\('|visibility-sync help )([a-z][\w-]*)/g))
+      expect([name, topics.some((page) => page.endsWith(`/${topic}.md`)) ? topic : '']).toEqual([name, topic])
+  }
+})
+
 test('links between pages lead somewhere', () => {
   for (const page of pages) {
     for (const [, target] of read(page).matchAll(/\]\((?!https?:)([^)#]+)/g)) {

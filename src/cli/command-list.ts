@@ -232,6 +232,14 @@ export function addCommands(program: Command, add: Add): void {
       option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
     ],
   })
+  add<object, [string?]>({
+    name: 'help',
+    about: 'prints a page of the docs, or lists them',
+    load: async () => (await import('./commands/help.ts')).help,
+    examples: ['help', 'help database-role'],
+    arguments: [new Argument('[topic]', 'a topic of the list')],
+    kind: 'bare',
+  })
   add<object, [string]>({
     name: 'completion',
     about: 'prints a script that completes commands, options and names in a shell',

@@ -10,6 +10,11 @@ export function inQuotes(text: string, most = 80): string {
   return clip(JSON.stringify(text), most)
 }
 
+/** For a message: the command that prints a page of `docs/`, which a user of the package may not find. */
+export function helpOn(topic: string): string {
+  return `"visibility-sync help ${topic}"`
+}
+
 /** "12,000", with at most one decimal. Node's own formatter reads its locales first, which takes longer than a whole table. */
 export function grouped(number: number): string {
   const [whole, decimals] = String(Math.round(number * 10) / 10).split('.')

@@ -4,6 +4,7 @@ import type { Config } from '../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
+import { helpOn } from '../core/text.ts'
 import type { StreamSet } from '../streams/registry.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { withRetries } from '../warehouse/retry.ts'
@@ -60,7 +61,7 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
       throw new UsageError(
         `the database role may not set up the queue (${messageOf(error)}). pg-boss makes its own schema ${queueSchema(warehouse)}: ` +
           'run "visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one ' +
-          'for that; docs/how-to/workers.md lists the grants',
+          `for that; ${helpOn('workers')} lists the grants`,
         { cause: error },
       )
     }

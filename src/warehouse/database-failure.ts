@@ -1,7 +1,7 @@
 import { connectionFailure } from '../core/connection-failure.ts'
 import { codeOf, messageOf, TransientError, UsageError } from '../core/errors.ts'
 import { createRedactor, decoded } from '../core/redactor.ts'
-import { clip } from '../core/text.ts'
+import { clip, helpOn } from '../core/text.ts'
 import { isStatementPooling } from './retry.ts'
 
 /** Explains a server's refusal and gives advice. Wrong settings and a server that is away are different failures. */
@@ -63,7 +63,7 @@ export function databaseFailure(url: string, error: unknown): UsageError | Trans
 export function settingHint(error: unknown): string | undefined {
   if (codeOf(error) === '25006') return HINTS['25006']!.text
   if (isStatementPooling(error)) return 'Set pool_mode = transaction in the pooler, or connect to the server directly'
-  return codeOf(error) === '42501' ? 'docs/how-to/database-role.md lists the grants that the role needs' : undefined
+  return codeOf(error) === '42501' ? `${helpOn('database-role')} lists the grants that the role needs` : undefined
 }
 
 function hintOf(error: unknown): Hint {

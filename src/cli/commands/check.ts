@@ -12,7 +12,7 @@ import { compareSpec, readSpec } from '../../app/spec-drift.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
-import { count, listSome } from '../../core/text.ts'
+import { count, helpOn, listSome } from '../../core/text.ts'
 import { streamKey } from '../../core/vocabulary.ts'
 import { hasLedger, readDiffering } from '../../ledger/days.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
@@ -342,6 +342,6 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
     closed.length > 0 && `select, insert, update, delete on ${listSome(closed)}`,
   ].filter(Boolean)
   if (lacking.length > 0)
-    throw new UsageError(`the role lacks: ${lacking.join(', ')}; docs/how-to/database-role.md lists the grants`)
+    throw new UsageError(`the role lacks: ${lacking.join(', ')}; ${helpOn('database-role')} lists the grants`)
   return `enough to make and fill ${wanted.slice(0, -1).join(', ')} and ${wanted.at(-1)}`
 }

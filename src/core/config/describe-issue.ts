@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { clip, didYouMean, inQuotes } from '../text.ts'
+import { clip, didYouMean, helpOn, inQuotes } from '../text.ts'
 import { mayHoldSecret } from './secrets.ts'
 import { settingLike } from './settings.ts'
 import { PLACEHOLDER } from './variables.ts'
@@ -39,7 +39,7 @@ function allowedBy(issue: z.core.$ZodIssue): string {
 
 function hintFor(path: readonly PropertyKey[], key: string): string {
   const meant = settingLike(path, key)
-  return meant === undefined ? 'see docs/reference/configuration.md for every setting' : `did you mean "${meant}"?`
+  return meant === undefined ? `${helpOn('configuration')} lists every setting` : `did you mean "${meant}"?`
 }
 
 /** A text from outside for an error message, unless it looks like a key. */

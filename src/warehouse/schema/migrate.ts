@@ -1,6 +1,7 @@
 import type { Config } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
+import { helpOn } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
 import { inTransaction, LONG_WORK, literal, runBatch, type Statement, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
@@ -53,7 +54,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
   } catch (error) {
     if (codeOf(error) !== '42501') throw error
     throw new UsageError(
-      `the database role lacks a privilege: ${messageOf(error)}; docs/how-to/database-role.md lists the grants it needs`,
+      `the database role lacks a privilege: ${messageOf(error)}; ${helpOn('database-role')} lists the grants it needs`,
     )
   }
 }

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
-import { count } from '../../core/text.ts'
+import { count, helpOn } from '../../core/text.ts'
 import { definedStream, ID_MAX } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
@@ -118,7 +118,7 @@ export async function refuseChanged(warehouse: Warehouse, { reports, custom_stre
     if (custom === undefined || meaningOf(definition as CustomStream) === meaningOf(custom)) continue
     throw new UsageError(
       `custom_streams: the definition of "${name}" changed, and its table has rows of the old one: give the new one ` +
-        'another name, or drop the old table and its entry in the custom_streams table first (docs/reference/exit-codes.md)',
+        `another name, or drop the old table and its entry in the custom_streams table first (${helpOn('exit-codes')})`,
     )
   }
   return { reports: knownReports, streams }
@@ -269,6 +269,6 @@ function changed(name: string, what: string, was: string, is: string): UsageErro
   return new UsageError(
     `reports: the ${what} of "${name}" were ${was || 'none'} and are now ${is || 'none'}. Its table holds rows of the old ` +
       'kind, and mixing them would make both wrong: give the new breakdown another name, or drop the old table and its ' +
-      `entry in the reports table first (docs/reference/exit-codes.md)`,
+      `entry in the reports table first (${helpOn('exit-codes')})`,
   )
 }
