@@ -1,17 +1,29 @@
 // Runs the main job in a fresh folder and draws what it prints on a terminal, for the README.
-import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
+import { runProgram } from '../dist/cli/program.js'
+import { createRedactor } from '../dist/core/redactor.js'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-picture-'))
-const output = execFileSync(process.execPath, [`${root}bin/visibility-sync.js`, 'sync'], {
-  cwd: folder,
-  encoding: 'utf8',
-  stdio: ['ignore', 'pipe', 'ignore'],
-  env: { PATH: process.env.PATH, FORCE_COLOR: '1', VISIBILITY_CONFIG: `${root}config/sync.yaml` },
+process.chdir(folder)
+let output = ''
+const write = (data, _encoding, done) => {
+  output += data
+  done()
+}
+const terminal = (write) => Object.assign(new Writable({ write }), { isTTY: true, columns: 80 })
+await runProgram(['sync'], {
+  stdin: process.stdin,
+  stdout: terminal(write),
+  stderr: terminal((_data, _encoding, done) => done()),
+  signal: new AbortController().signal,
+  version: '',
+  redactor: createRedactor(),
+  env: { PATH: process.env.PATH, VISIBILITY_CONFIG: `${root}config/sync.yaml` },
 })
 rmSync(folder, { recursive: true, force: true })
 

@@ -32,7 +32,10 @@ const one = (text: string) => text.replaceAll(/\s+/g, ' ')
 const isForCopying = (line: string) => /npx visibility-sync|^ +visibility-sync |:\/\/|^ +\S+$/.test(line)
 const tooWide = (text: string) => text.split('\n').filter((line) => widthOf(line) > 80 && !isForCopying(line))
 
-describe('in 80 columns', () => {
+describe('at a terminal of 80 columns', () => {
+  const cli = (args: string[]) =>
+    runCli(args, { env: { ...setup.env, NO_COLOR: '1' }, config: setup.fileConfig, columns: 80 })
+
   test('sync, status, audit and check fit, and call projects by their names', async () => {
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.01, extra_fields: true })
     const first = await cli(['sync'])
@@ -67,6 +70,32 @@ describe('in 80 columns', () => {
     const asJson = (await cli(['status', '--json'])).json()
     expect(asJson.streams[0].project_id).toBe(project!.id)
   })
+})
+
+test('output that is piped has one line for each row and sentence, and none at a terminal breaks a word', async () => {
+  const long = 'a_report_with_the_longest_name_that_it_may_have'
+  const labels = {
+    brands: Object.fromEntries([1, 2, 3, 4, 5, 6].map((n) => [`kw_${n}${'0'.repeat(9)}`, { name: 'A' }])),
+  }
+  const run = (args: string[], columns: object) =>
+    runCli(args, {
+      env: { ...setup.env, NO_COLOR: '1', LOG_LEVEL: 'info' },
+      config: { ...setup.fileConfig, labels },
+      ...columns,
+    })
+  await run(['sync'], {})
+  for (const args of [['sync'], ['status'], ['check'], ['migrate'], ['config'], ['plan']]) {
+    const [piped, shown] = [await run(args, {}), await run(args, { columns: 80 })]
+    const log = shown.stderr.split('\n').map((line) => line.split('\r').at(-1)!.replace('\u001b[2K', ''))
+    expect([args[0], tooWide(shown.stdout), tooWide(log.join('\n'))]).toEqual([args[0], [], []])
+    const words = (text: string) => new Set(text.split(/\s+/).filter((word) => /^[a-z]{4,}$/.test(word)))
+    const broken = [...words(shown.stdout)].filter((word) => !words(piped.stdout).has(word))
+    expect([args[0], broken]).toEqual([args[0], []])
+    if (args[0] === 'config')
+      expect(piped.stdout).toMatch(/^reports\.1\.dimensions +\["date","prompt_id","model_id"\] +file$/m)
+    if (args[0] === 'sync' || args[0] === 'status') expect(piped.stdout).toMatch(new RegExp(`^\\W*${long} `, 'm'))
+    if (args[0] === 'check') expect(piped.stdout).toMatch(/^! labels\.brands\.kw_1.*; .*$/m)
+  }
 })
 
 test('output has colours only if they are forced', async () => {

@@ -9,7 +9,7 @@ import { StreamSet } from '../streams/registry.ts'
 import type { Observer } from '../sync/run/task.ts'
 import { lineProgress, type Progress, terminalProgress } from './progress.ts'
 import { shortIds } from './project-names.ts'
-import { bad, DEFAULT_WIDTH, toOneLine, toTerminal, warning } from './table.ts'
+import { bad, toOneLine, toTerminal, warning, widthOf, wrap } from './table.ts'
 
 export interface GlobalOptions {
   config?: string
@@ -47,6 +47,7 @@ export interface Surroundings {
  */
 export type CommandKind = 'run' | 'service' | 'bare'
 
+const DEFAULT_WIDTH = 80
 // Narrower than this, tables are not worth fitting.
 const NARROWEST = 40
 
@@ -67,13 +68,16 @@ export function openSession(
   const progress = kind === 'run' && forPeople && !json ? progressOf(stderr, config.log_level) : undefined
   const write = (line: string) => void (progress === undefined ? stderr.write(line) : progress.above(line))
   const colour = wantsColour(terminal, env)
+  const [width, logWidth] = [stdout, stderr].map(columnsOf) as [number, number]
   const log = createLog({
     // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
     level: config.log_level ?? (forPeople && isWatched ? 'warn' : 'info'),
     redactor: config.redactor,
     destination: {
       write: forPeople
-        ? linesForPeople(config, isService, (line) => write(config.redactor.text(toTerminal(line, colour))))
+        ? linesForPeople(config, isService, (line) =>
+            write(`${config.redactor.text(toTerminal(fitted(line, logWidth, LOG_INDENT), colour))}\n`),
+          )
         : write,
     },
   })
@@ -94,7 +98,7 @@ export function openSession(
     isWatched: stdout.isTTY === true,
     /** The file that settings are read from, whether it exists or not. */
     configFile: configFile(options.config, env),
-    width: stdout.isTTY === true ? Math.max(NARROWEST, stdout.columns || DEFAULT_WIDTH) : DEFAULT_WIDTH,
+    width,
     /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
     command: (words?: string) => commandLine(args, options.config, words),
     /** How it goes, for people who see no progress bar. */
@@ -102,7 +106,9 @@ export function openSession(
     /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
     print(document: unknown, text: string | readonly Part[], cleaner = config.redactor) {
       progress?.stop()
-      const lines = typeof text === 'string' ? [text] : text.filter((part) => part !== false && part !== undefined)
+      const parts = typeof text === 'string' ? [text] : text.filter((part) => part !== false && part !== undefined)
+      // Parts of several lines were fitted before. Indented lines and statements are for copying.
+      const lines = parts.map((part) => (/^ |\n|;$/.test(part) ? part : fitted(part, width)))
       const result = json
         ? printable(cleaner.json(JSON.stringify(document, null, 2), 2))
         : cleaner.text(toTerminal(lines.join('\n'), wantsColour(stdout.isTTY, env)))
@@ -111,6 +117,18 @@ export function openSession(
     end: () => progress?.stop(),
   }
 }
+
+/** What is not read at a terminal is not broken into lines: programs such as grep read it. */
+function columnsOf({ isTTY, columns }: NodeJS.WriteStream): number {
+  return isTTY ? Math.max(NARROWEST, columns || DEFAULT_WIDTH) : Number.POSITIVE_INFINITY
+}
+
+/** A terminal would break words. */
+function fitted(line: string, width: number, hanging = ''): string {
+  return widthOf(line) <= width ? line : wrap(line, width, '', hanging)
+}
+
+const LOG_INDENT = ' '.repeat('12:34:56 '.length)
 
 function progressOf(stderr: NodeJS.WriteStream, logLevel: string | undefined): Progress | undefined {
   if (stderr.isTTY === true) return terminalProgress(stderr)
@@ -149,7 +167,8 @@ function linesForPeople(config: Config, isService: boolean, write: (line: string
     const times = (seen.get(msg) ?? 0) + 1
     seen.set(msg, times)
     if (isService || config.log_level !== undefined || times <= MOST_ALIKE) write(prettyLine(line, shortOf))
-    else if (times === MOST_ALIKE + 1) write(`         … more lines "${msg}" are left out; LOG_LEVEL=info shows them\n`)
+    else if (times === MOST_ALIKE + 1)
+      write(`${LOG_INDENT}… more lines "${msg}" are left out; LOG_LEVEL=info shows them`)
   }
 }
 
@@ -162,7 +181,7 @@ function prettyLine(line: string, shortOf: (id: string) => string = (id) => id):
     .filter(([key, value]) => key !== 'run' && value !== 0)
     .map(([key, value]) => `${key}=${shown(value)}`)
     .join(' ')
-  return `${String(time).slice(11, 19)} ${mark}${toOneLine(String(msg))}${rest === '' ? '' : `  ${rest}`}\n`
+  return `${String(time).slice(11, 19)} ${mark}${toOneLine(String(msg))}${rest === '' ? '' : `  ${rest}`}`
 }
 
 function shown(value: unknown): string {

@@ -1,8 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { grouped, printable } from '../core/text.ts'
 
-export const DEFAULT_WIDTH = 80
-
 const ASCII = /^[\x20-\x7e]*$/
 const NO_COLUMNS = /^[\p{M}\p{Cf}]$/u
 // East Asian wide characters and emoji take two columns.
@@ -113,6 +111,8 @@ export interface TableColumn<Row> {
   value(row: Row): string | number
   /** Left out if the table is too wide: columns of zeros first, then the highest number. */
   drop?: 'if-zero' | number
+  /** Never broken: people search for it. */
+  isWhole?: true
 }
 
 interface TableOptions<Row> {
@@ -169,17 +169,25 @@ function fitted<Row>(all: readonly TableColumn<Row>[], rows: readonly Row[], wid
   const columns = all.map((column) => {
     const cells = rows.map(column.value).map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
     const natural = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title))
-    const least = column.align === 'right' ? natural : Math.max(NARROWEST, widthOf(column.title))
+    const shortest = Math.max(NARROWEST, widthOf(column.title))
+    const longestWord = cells
+      .flatMap((cell) => cell.split(' '))
+      .reduce((most, word) => Math.max(most, widthOf(word)), 0)
+    const least =
+      column.align === 'right' || column.isWhole ? [natural, natural] : [Math.max(shortest, longestWord), shortest]
     const rank =
       column.drop !== 'if-zero' ? (column.drop ?? -1) : cells.every((cell) => EMPTY_OR_ZERO.test(cell)) ? 99 : -1
     return { ...column, cells, width: natural, least, rank }
   })
   for (const column of columns.filter(({ rank }) => rank >= 0).sort((a, b) => b.rank - a.rank))
     if (totalOf(columns) > width) columns.splice(columns.indexOf(column), 1)
-  while (totalOf(columns) > width) {
-    const [widest] = columns.filter((column) => column.width > column.least).sort((a, b) => b.width - a.width)
-    if (widest === undefined) break
-    widest.width--
+  // Words are broken only if that is not enough.
+  for (const round of [0, 1]) {
+    while (totalOf(columns) > width) {
+      const [widest] = columns.filter((column) => column.width > column.least[round]!).sort((a, b) => b.width - a.width)
+      if (widest === undefined) break
+      widest.width--
+    }
   }
   return columns
 }

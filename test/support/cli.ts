@@ -26,6 +26,8 @@ export interface CliOptions {
   env?: Record<string, string>
   /** Written to a file that VISIBILITY_CONFIG names. */
   config?: unknown
+  /** Those of the terminal that both outputs go to; without them, they are pipes. */
+  columns?: number
 }
 
 export interface ProcessOptions extends CliOptions {
@@ -94,12 +96,13 @@ function needsProcess(args: string[], { env = {}, config, cwd, script, detached 
 function startHere(args: string[], options: CliOptions): RunningCli {
   const folder = temporaryFolder()
   const output = new Output()
+  const terminal = options.columns === undefined ? {} : { isTTY: true, columns: options.columns }
   const stop = new AbortController()
   const run = async () => {
     const code = await runProgram(args, {
       stdin: new PassThrough() as unknown as NodeJS.ReadStream,
-      stdout: output.stream('stdout'),
-      stderr: output.stream('stderr'),
+      stdout: Object.assign(output.stream('stdout'), terminal),
+      stderr: Object.assign(output.stream('stderr'), terminal),
       signal: stop.signal,
       version: packageVersion(),
       redactor: createRedactor(),

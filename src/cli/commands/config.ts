@@ -9,7 +9,7 @@ export async function config(session: Session, options: { changed?: boolean }): 
   const settings = options.changed ? all.filter(({ from }) => from !== 'default') : all
   const table = renderTable<(typeof settings)[number]>(
     [
-      { title: 'setting', value: ({ setting }) => setting },
+      { title: 'setting', value: ({ setting }) => setting, isWhole: true },
       { title: 'value', value: ({ value }) => shown(value) },
       { title: 'from', value: ({ from }) => from },
     ],

@@ -62,10 +62,11 @@ export async function readUse({ config, log }: Session, projects: readonly strin
 
 const NEXT: Record<Tool, (folder: string) => string> = {
   dbt: (folder) =>
-    `add "- local: ${folder}" to packages.yml of your dbt project, then run: dbt deps && dbt build --select package:visibility_sync`,
+    `add "- local: ${folder}" to packages.yml of your dbt project, then run\n  dbt deps && dbt build --select package:visibility_sync`,
   superset: (folder) =>
-    `name your warehouse in ${join(folder, 'databases/AI_visibility.yaml')}, then run: (cd ${dirname(resolve(folder))} && ` +
-    `python3 -m zipfile -c visibility.zip ${basename(resolve(folder))}), and import visibility.zip under Dashboards`,
+    `name your warehouse in ${join(folder, 'databases/AI_visibility.yaml')}, then run\n` +
+    `  (cd ${dirname(resolve(folder))} && python3 -m zipfile -c visibility.zip ${basename(resolve(folder))})\n` +
+    'and import visibility.zip under Dashboards',
   grafana: () => 'in Grafana, choose Dashboards → New → Import, one file after the other',
   prometheus: (folder) =>
     `run: promtool check config ${join(folder, 'prometheus.yml')}, and load alerts.yml in your Prometheus`,
