@@ -232,7 +232,8 @@ describe('repair', () => {
 
   test('a report table, a column, tables for BI and views that were dropped are made again, and their days are read again', async () => {
     setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
-    const { rows } = setup.database
+    const { database, env, fileConfig } = setup
+    const { rows } = database
     await setup.sync()
     const viewsBefore = await rows("select viewname from pg_views where schemaname ~ '^visibility' order by 1")
     await rows('drop table visibility.by_topic cascade')
@@ -242,10 +243,16 @@ describe('repair', () => {
     await rows('drop function visibility.wilson_low cascade; drop function visibility_ops.sums_of cascade')
     await rows('drop trigger summarize_updates on visibility_ops.coverage')
 
-    const checked = (await runCli(['check', '--json'], { env: setup.env, config: setup.fileConfig })).json() as Checked
-    const notes = checked.notes.join('\n')
+    const cli = (...args: string[]) => runCli(args, { env, config: fileConfig })
+    const checked = await cli('check', '--json')
+    const { detail } = (checked.json() as Checked).verdicts.find(({ what }) => what === 'tables')!
+    expect([checked.code, detail]).toEqual([1, expect.stringMatching(/^missing: .*; the next sync makes them again/)])
     for (const name of ['visibility.by_topic', 'visibility_count of visibility.brand_daily', 'visibility.prompts'])
-      expect(notes).toContain(`${name} is missing`)
+      expect(detail).toContain(name)
+    const status = await cli('status')
+    const missing = /^! +(\w+) .*\n +its table is missing; the next sync makes it again$/gm
+    expect([...status.stdout.matchAll(missing)].map(([, name]) => name)).toEqual(['prompts', 'chats', 'by_topic'])
+    expect(status.stdout).toMatch(/^✓ +by_prompt /m)
 
     const report = await setup.sync()
     expect(report.outcome).toBe('complete')

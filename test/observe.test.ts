@@ -189,8 +189,8 @@ describe('alerts', () => {
       today: '2026-03-31',
       projects: setup.projects.map(({ id }) => id),
       streams: [
-        { name: 'chats', by: 'day' as const },
-        { name: 'newly_added', by: 'day' as const },
+        { name: 'chats', table: 'chats', by: 'day' as const },
+        { name: 'newly_added', table: 'newly_added', by: 'day' as const },
       ],
       runs: 5,
     }

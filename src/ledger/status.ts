@@ -20,6 +20,8 @@ export interface StreamStatus extends Record<Counts, number> {
   first_day: Day | null
   last_day: Day | null
   days_missing: number | null
+  /** Somebody dropped its table after it was read. The next run makes it again and reads everything. */
+  is_table_missing: boolean
 }
 
 export interface HeldStatus extends ReviewedRange {
@@ -59,7 +61,7 @@ interface StatusOptions {
   config: Config
   today: Day
   projects: string[]
-  streams: { name: string; by: 'day' | 'list' }[]
+  streams: { name: string; table: string; by: 'day' | 'list' }[]
   runs: number
   /** The most held ranges to list; without it, all. */
   most?: number
@@ -119,19 +121,27 @@ async function streamStatus(
          greatest(0, $5::date - $4::date + 1) - coalesce(t.days_inside, 0) - coalesce(a.days_inside, 0) end as days_missing,
        coalesce(t.days_held, 0) as days_held, coalesce(t.days_quarantined, 0) as days_quarantined,
        coalesce(t.days_stale, 0) as days_stale, coalesce(t.days_unreconciled, 0) as days_unreconciled,
-       coalesce(case when s.dated then t.rows else l.rows end, 0) as rows
+       coalesce(case when s.dated then t.rows else l.rows end, 0) as rows,
+       not s.has_table and exists (select from ${ops('coverage_months')} m
+         where m.project_id = p.project_id collate "C" and m.stream = s.stream collate "C") as is_table_missing
      from unnest($1::text[]) with ordinality p(project_id, position)
-     cross join unnest($2::text[], $3::boolean[]) with ordinality s(stream, dated, position)
-     left join summed t on t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
-     left join across a on a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
+     cross join (
+       select stream, dated, position, to_regclass(format('%I.%I', $7::text, name)) is not null as has_table
+       from unnest($2::text[], $3::boolean[], $6::text[]) with ordinality s(stream, dated, name, position)
+     ) s
+     left join summed t on s.has_table and t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
+     left join across a on s.has_table and a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
      left join lateral (
-       select rows from ${ops('coverage')} c where not s.dated and c.project_id = p.project_id collate "C"
+       select rows from ${ops('coverage')} c where not s.dated and s.has_table and c.project_id = p.project_id collate "C"
          and c.stream = s.stream collate "C" order by date desc limit 1
      ) l on true
      where t.stream is not null or not exists (
        select from ${ops('not_offered')} n where n.project_id = p.project_id collate "C" and n.stream = s.stream collate "C")
      order by p.position, s.position`,
-    [projects, streams.map(({ name }) => name), streams.map(({ by }) => by === 'day'), from, to],
+    [
+      ...[projects, streams.map(({ name }) => name), streams.map(({ by }) => by === 'day'), from, to],
+      ...[streams.map(({ table }) => table), warehouse.schema],
+    ],
   )
   return rows
 }

@@ -20,12 +20,12 @@ const BASE: Record<BaseStream, Stream> = {
 }
 
 /** The configured streams by name, without making them: their schemas take longer than reading a configuration. */
-export function streamKinds(config: Config): Pick<Stream, 'name' | 'by'>[] {
+export function streamKinds(config: Config): Pick<Stream, 'name' | 'by' | 'table'>[] {
   return [
-    ...baseStreams(config).map((name) => ({ name, by: BASE[name].by })),
-    ...extraStreams(config).map((name) => ({ name, by: 'list' as const })),
-    ...config.reports.map(({ name }) => ({ name, by: 'day' as const })),
-    ...config.custom_streams.map(({ name, by }) => ({ name, by })),
+    ...baseStreams(config).map((name) => BASE[name]),
+    ...extraStreams(config).map((name) => extraList(name)),
+    ...config.reports.map(({ name }) => ({ name, table: name, by: 'day' as const })),
+    ...config.custom_streams.map(({ name, by }) => ({ name, table: name, by })),
   ]
 }
 

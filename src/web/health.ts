@@ -31,7 +31,11 @@ export function missingDays({ days_missing, last_read_at }: StreamStatus): numbe
 export function streamHealth(row: StreamStatus, now: Date, maxMs: number): StreamHealth {
   const { last_read_at, days_held, days_unreconciled, days_quarantined, days_stale } = row
   const candidates: [rank: number, isSo: boolean, word: string][] = [
-    [4, last_read_at === null, 'never read'],
+    [
+      4,
+      last_read_at === null,
+      row.is_table_missing ? 'its table is missing; the next sync makes it again' : 'never read',
+    ],
     [4, last_read_at !== null && now.getTime() - last_read_at.getTime() > maxMs, 'stale'],
     [3, days_held > 0, row.days_missing === null ? 'held' : `${count(days_held, 'day')} held`],
     [3, days_unreconciled > 0, `${count(days_unreconciled, 'day')} not reconciled`],

@@ -56,7 +56,7 @@ export class View {
   latest: LedgerState | undefined
   /** Values that no run changes. */
   private readonly lasting: Cache
-  private readonly streams: { name: string; by: 'day' | 'list' }[]
+  private readonly streams: ReturnType<typeof streamKinds>
   private lookback: Status['lookback']
   private closing: Promise<unknown> | undefined
 

@@ -112,10 +112,8 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     if (address !== undefined) await addVerdict('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
     // A role without privileges may not read names either. That was just reported.
     known = await readProjectNames(warehouse).catch(() => known)
-    if (await isMigrated(warehouse).catch(() => false))
-      await addVerdict('tables', () => tables(warehouse, config, notes))
-    const isWhole = verdicts.at(-1)!.ok && notes.length === 0
-    if (isWhole && (await hasLedger(warehouse).catch(() => false))) {
+    if (await isMigrated(warehouse).catch(() => false)) await addVerdict('tables', () => tables(warehouse, config))
+    if (verdicts.at(-1)!.ok && (await hasLedger(warehouse).catch(() => false))) {
       notes.push(...(await labelNotes(warehouse, ids, config.labels)))
       notes.push(...(await ownBrandNotes(warehouse, await projectsWithoutOwn(warehouse, ids))))
       for (const { project_id, stream, last_day, difference } of await readDiffering(warehouse, 'settled'))
@@ -292,12 +290,14 @@ async function owners(warehouse: Warehouse, config: Config): Promise<string> {
   throw new UsageError(complaint)
 }
 
-async function tables(warehouse: Warehouse, config: Config, notes: string[]): Promise<string> {
+async function tables(warehouse: Warehouse, config: Config): Promise<string> {
   await refuseChanged(warehouse, config)
   const { repairable, lost } = await inspectWarehouse(warehouse, config)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
-  notes.push(...repairable.map((what) => `${what} is missing; the next run makes it again and reads its days again`))
-  return repairable.length === 0 ? 'all there' : `${count(repairable.length, 'object')} to be made again`
+  if (repairable.length === 0) return 'all there'
+  throw new UsageError(
+    `missing: ${listSome(repairable, 20)}; the next sync makes them again and reads their days again`,
+  )
 }
 
 async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {
