@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import * as z from 'zod'
 import { loadConfig } from '../src/core/config/load.ts'
 import { daysIn } from '../src/core/day.ts'
+import { compiledCheck } from '../src/rows/compiled-check.ts'
 import type { Asked } from '../src/rows/item-validator.ts'
 import { CONTRADICTION, refuseBadPage, sift as siftInto } from '../src/rows/sift.ts'
 import { parseAnswer } from '../src/source/parse-answer.ts'
@@ -236,6 +237,9 @@ describe('the compiled check', () => {
     'of %s gives the verdicts and rows that zod gives',
     (_, stream) => {
       const sound = valid(z.toJSONSchema(stream.item, { io: 'input' }))
+      const known = fc.sample(sound, { numRuns: 50, seed: 1 })
+      const isSound = compiledCheck(stream.item)
+      expect(known.filter((one) => isSound(one)).length).toBeGreaterThan(10)
       const names = fc.constantFrom(...Object.keys(stream.item.shape), 'id', 'unknown')
       const item = fc.oneof(
         { weight: 4, arbitrary: sound },
@@ -265,7 +269,7 @@ describe('the compiled check', () => {
             expect(stream.adds ? '' : rows.has(JSON.stringify(one)) ? '' : one).toBe('')
           accepted += rows.size
         }),
-        { numRuns: sized(2, 100) },
+        { numRuns: sized(2, 100), endOnFailure: true },
       )
       expect(accepted).toBeGreaterThan(0)
     },

@@ -2,7 +2,7 @@ import { Ajv } from 'ajv'
 import * as z from 'zod'
 
 // Texts are as long as JavaScript says, as in zod.
-const ajv = new Ajv({ strict: false, unicode: false, validateFormats: false, logger: false })
+const ajv = new Ajv({ strict: false, strictNumbers: true, unicode: false, validateFormats: false, logger: false })
 const known = new WeakMap<z.ZodType, (item: unknown) => boolean>()
 
 /**
@@ -17,7 +17,7 @@ export function compiledCheck(schema: z.ZodType): (item: unknown) => boolean {
 
 function compile(schema: z.ZodType): (item: unknown) => boolean {
   try {
-    return ajv.compile(z.toJSONSchema(schema, { io: 'input' }))
+    return ajv.compile(z.toJSONSchema(schema, { io: 'input', target: 'draft-7' }))
   } catch {
     return () => false
   }

@@ -39,15 +39,17 @@ interface Asked {
 export function parseAnswer(given: Buffer, { operation, limit, key }: Asked): Answer {
   const cleaned = withoutKey(given, key)
   const bytes = cleaned ?? given
-  const needsTextCheck = cleaned !== undefined || mayHoldBadText(bytes)
-  const { values, lists } = measure(bytes)
+  const text = bytes.toString('utf8')
+  const needsTextCheck = cleaned !== undefined || BAD_TEXT.test(text)
+  const mayBeOdd = bytes.length > SMALL_BYTES || [...text.matchAll(DATA_MEMBER)].length > 1
+  const { values, lists } = mayBeOdd ? measure(bytes) : { values: 0, lists: 1 }
   const refuse = (found: string) =>
     new RefusedError(
       `${operation}: asked for ${limit === undefined ? 'an object' : `at most ${counted(limit, 'item')}`} and got more than ` +
         `${found}; the answer was refused`,
     )
   if (values > MOST_VALUES) throw refuse(counted(MOST_VALUES, 'value'))
-  const body = parse(bytes, operation)
+  const body = parse(text, operation)
   if (limit === undefined || typeof body !== 'object' || body === null || !Array.isArray(body.data))
     return { needsTextCheck, body, items: [], unknownFields: [] }
   if (lists > 1) throw new TransientError(`${operation}: the answer has two members of the name "data"`)
@@ -62,21 +64,19 @@ export function parseAnswer(given: Buffer, { operation, limit, key }: Asked): An
   }
 }
 
-function parse(bytes: Buffer, operation: string): { data?: unknown } | null {
+function parse(text: string, operation: string): { data?: unknown } | null {
   try {
-    return JSON.parse(bytes.toString('utf8')) as { data?: unknown } | null
+    return JSON.parse(text) as { data?: unknown } | null
   } catch {
     // The parser's own words may quote the answer.
-    throw new TransientError(`${operation}: the answer is not whole JSON (${bytes.length} bytes)`)
+    throw new TransientError(`${operation}: the answer is not whole JSON (${text.length} characters)`)
   }
 }
 
 /** A NUL, or half of a surrogate pair, as JSON may write them. */
 const BAD_TEXT = /\\u(?:0000|[dD][89a-fA-F])/
 
-function mayHoldBadText(bytes: Buffer): boolean {
-  return bytes.includes('\\u') && BAD_TEXT.test(bytes.toString('latin1'))
-}
+const DATA_MEMBER = /"data"\s*:/g
 
 const DATA = Buffer.from('"data"')
 const [QUOTE, COMMA, COLON, BACKSLASH] = Buffer.from('",:\\')
@@ -84,8 +84,6 @@ const [LIST, OBJECT, LIST_END, OBJECT_END] = Buffer.from('[{]}')
 
 /** About how many values an answer has, and how many of its own members are called `data`. */
 function measure(bytes: Buffer): { values: number; lists: number } {
-  const first = bytes.indexOf(DATA)
-  if (bytes.length <= SMALL_BYTES && bytes.indexOf(DATA, first + 1) <= first) return { values: 0, lists: 1 }
   let [values, lists, depth, textAt] = [1, 0, 0, -1]
   let isData = false
   for (let at = 0; at < bytes.length; at++) {

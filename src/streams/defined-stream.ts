@@ -211,7 +211,9 @@ function shapeOf(tree: Tree): Record<string, z.ZodType> {
       if (inner instanceof z.ZodType) return [name, inner]
       const shape = shapeOf(inner)
       const isNeeded = Object.values(shape).some((field) => !field.safeParse(undefined).success)
-      return [name, isNeeded ? z.object(shape) : z.object(shape).nullish()]
+      // Loose: a column may keep the whole object.
+      const whole = z.looseObject(shape)
+      return [name, isNeeded ? whole : whole.nullish()]
     }),
   )
 }
