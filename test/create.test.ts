@@ -122,6 +122,12 @@ test('files are read as spreadsheets write them: quotes, newlines, a BOM, semico
   expect(readRequests(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
 })
 
+test('a file that is not UTF-8 is refused, not read with other letters', () => {
+  const file = join(temporaryFolder().path, 'latin-1.csv')
+  writeFileSync(file, Buffer.from('text,country\nTöpfe,DE\n', 'latin1'))
+  expect(() => readRequests(file, 'topic')).toThrow(`--from: ${file} cannot be read as UTF-8 text`)
+})
+
 test('a file is previewed first, and without --yes nothing is sent where nobody can be asked', async () => {
   await start()
   const file = twenty()
