@@ -85,11 +85,12 @@ describe('a chat that moves', () => {
     expect([...effect.movedFrom]).toEqual([[FIRST, 1]])
   })
 
-  test('into a day that is kept stays where it was', async () => {
-    const database = await tableWith([{ a: FIRST, b: SECOND }])
-    const effect = await replace(database, { a: SECOND, c: THIRD }, { kept: [SECOND] })
-    expect(await chatsOf(database)).toEqual({ a: FIRST, b: SECOND, c: THIRD })
-    expect([[...effect.movedFrom], effect.rowsByDay.get(SECOND)]).toEqual([[], 1])
+  test('into a day that is kept stays where it was, whatever else is written', async () => {
+    const database = await tableWith([{ a: FIRST, b: SECOND, d: FIRST }])
+    const effect = await replace(database, { a: SECOND, c: THIRD, d: THIRD }, { kept: [SECOND] })
+    expect(await chatsOf(database)).toEqual({ a: FIRST, b: SECOND, c: THIRD, d: THIRD })
+    expect([...effect.movedFrom]).toEqual([[FIRST, 1]])
+    expect(Object.fromEntries(effect.rowsByDay)).toEqual({ [SECOND]: 1, [THIRD]: 2 })
   })
 
   test('out of a day that was read later stays there', async () => {
