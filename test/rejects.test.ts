@@ -1,6 +1,12 @@
 import { describe, expect, test } from '@jest/globals'
 import type { Day, Range } from '../src/core/day.ts'
-import { identifyRejects, resolveWindowRejects, saveRejects } from '../src/ledger/quarantine.ts'
+import {
+  identifyRejects,
+  listQuarantine,
+  type QuarantineFilter,
+  resolveWindowRejects,
+  saveRejects,
+} from '../src/ledger/quarantine.ts'
 import type { Reject } from '../src/rows/sift.ts'
 import { dismissQuarantine, reopenForRetry } from '../src/sync/quarantine.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
@@ -122,6 +128,31 @@ describe('a reject', () => {
   })
 })
 
+test('entries are listed by number, stream, project and reason, and only open ones unless others are asked for', async () => {
+  const database = await createDatabase('migrated')
+  await save(database, [reject('one', '2026-03-01'), { ...reject('two', '2026-03-01'), reason: 'worse' }])
+  await save(database, [reject('three')], { of: { ...CHATS, stream: 'by_model' } })
+  await save(database, [reject('four')], { of: { ...CHATS, projectId: 'or_2' } })
+  await save(database, [
+    reject('one', '2026-03-01'),
+    { ...reject('two', '2026-03-01'), reason: 'worse' },
+    reject('five'),
+  ])
+  await dismissQuarantine(database.warehouse, { reason: 'worse' }, 'known')
+  await save(database, [reject('one', '2026-03-01')])
+  const listed = async (filter: QuarantineFilter) =>
+    (await listQuarantine(database.warehouse, filter)).map(({ raw }) => raw)
+  const [first] = await listQuarantine(database.warehouse, {})
+  expect(await listed({})).toEqual(['one', 'three', 'four'])
+  expect(await listed({ ids: [first!.quarantine_id] })).toEqual(['one'])
+  expect(await listed({ streams: ['by_model'] })).toEqual(['three'])
+  expect(await listed({ projects: ['or_2'] })).toEqual(['four'])
+  expect(await listed({ projects: ['or_1'], streams: ['chats'], reason: 'bad' })).toEqual(['one'])
+  expect(await listed({ state: 'dismissed' })).toEqual(['two'])
+  expect((await listed({ state: 'all' })).sort()).toEqual(['five', 'four', 'one', 'three', 'two'])
+  expect(await listed({ state: 'all', limit: 4 })).toHaveLength(4)
+})
+
 describe('a retry', () => {
   const start = async () => {
     const database = await createDatabase('migrated')
@@ -150,8 +181,8 @@ describe('a retry', () => {
   test('that names a dismissed row by its number reopens it', async () => {
     const { database, id } = await start()
     const tried = await reopenForRetry(database.warehouse, { ids: [id] })
-    expect(tried.map(({ quarantine_id, dismissed_because }) => [quarantine_id, dismissed_because])).toEqual([
-      [id, null],
+    expect(tried.map((entry) => [entry.quarantine_id, entry.dismissed_at, entry.dismissed_because])).toEqual([
+      [id, null, null],
     ])
     expect(await entries(database)).toEqual(REOPENED)
   })
