@@ -102,6 +102,9 @@ describe('the history of a prompt', () => {
     const [closed, ...open] = await times(database)
     expect(closed!.valid_to! >= later).toBe(true)
     expect(open.map(({ valid_from }) => valid_from >= later)).toEqual([true, true])
+    const last = await now()
+    await replace(database, { pr_1: { text: 'Other' }, pr_2: {}, pr_3: {} })
+    expect((await times(database)).at(-1)!.valid_from >= last).toBe(true)
   })
 
   test('has no gap and no overlap, also if a row begins in the future', async () => {
