@@ -93,14 +93,18 @@ describe('parts of a report of pages', () => {
     expect([rejects, Object.fromEntries(rowsByDay)]).toEqual([[], { [DAY]: 2 }])
   })
 
-  test('reject a contradiction of a later part with the rows that were added up before it in that part', () => {
-    const parts = [[row('b', 5)], [row('a', 1), row('a', 2), row('a', 3, 'Other title'), row('c', 7)]]
+  test('reject a contradiction of a later part with the rows that were added up before it in that part, and those after it', () => {
+    const parts = [
+      [row('b', 5)],
+      [row('a', 1), row('a', 2), row('a', 3, 'Other title'), row('c', 7)],
+      [row('a', 4, 'Third title')],
+    ]
     const { rows, rejects, rowsByDay } = siftParts(report, parts)
     expect(rows.map((one) => [one[1], one[usage]])).toEqual([
       ['b', 5],
       ['c', 7],
     ])
-    expect(rejects.map(({ raw }) => JSON.parse(raw).usage_count).sort()).toEqual([1, 2, 3])
+    expect(rejects.map(({ raw }) => JSON.parse(raw).usage_count).sort()).toEqual([1, 2, 3, 4])
     expect(Object.fromEntries(rowsByDay)).toEqual({ [DAY]: 2 })
   })
 })
