@@ -1,8 +1,17 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
-import { KeyError, ProjectError, RefusedError, TransientError, UsageError } from '../src/core/errors.ts'
+import {
+  InterruptedError,
+  KeyError,
+  ProjectError,
+  RefusedError,
+  TransientError,
+  UsageError,
+} from '../src/core/errors.ts'
 import { type ReferenceService, startReference } from '../src/reference/server.ts'
 import { COMPANY_KEY, createWorld } from '../src/reference/world.ts'
 import type { Client, ClientOptions } from '../src/source/client.ts'
@@ -220,6 +229,57 @@ describe('faults', () => {
       const wanted = limits.map((limit) => Array.from({ length: limit }, (_, index) => `pr_${limit}_${index}`))
       expect(await Promise.all(limits.map(read))).toEqual(wanted)
     }
+  })
+
+  test.each(['plain', 'packed'])('answers of more than 8 MB, %s, are read one at a time', async (form) => {
+    const { url } = await serve((request, response) => {
+      const first = new URL(request.url!, 'http://x').searchParams.get('offset')
+      const text = JSON.stringify({
+        data: Array.from({ length: 100 }, () => ({ id: first, text: 'x'.repeat(99_999) })),
+      })
+      const packed = form === 'packed' ? { 'content-encoding': 'gzip' } : {}
+      response.writeHead(200, { 'content-type': 'application/json', ...packed })
+      response.end(form === 'packed' ? gzipSync(text, { level: 1 }) : text)
+    })
+    const client = clientOf(url)
+    const order: unknown[] = []
+    const sink = {
+      begin: () => {},
+      addItems: (items: unknown[]) => void order.push(...items.map((item) => (item as { id: string }).id)),
+    }
+    const offsets = [1, 2, 3]
+    await Promise.all(offsets.map((offset) => client.prompts(caller, { limit: 100, offset }, { sink })))
+    expect(order.length).toBe(300)
+    expect(order.filter((id, index) => id !== order[index - 1]).length).toBe(3)
+  })
+
+  test('a large answer that waits for another one can be interrupted, and holds up no later one', async () => {
+    const sockets: Socket[] = []
+    const { url } = await serve((_request, response, count) => {
+      sockets.push(response.socket!)
+      response.writeHead(200, { 'content-type': 'application/json' }).write(`{"data":["${'x'.repeat(20_000_000)}"]`)
+      if (count > 1) response.end('}')
+    })
+    /** Until nothing more is read of the answer of this number. */
+    const isHeld = async (index: number) => {
+      for (let before = -1; before !== (sockets[index]?.writableLength ?? -1) || before < 0; await sleep(100))
+        before = sockets[index]?.writableLength ?? -1
+    }
+    const client = clientOf(url)
+    const read = (stop: AbortController) => client.prompts(caller, {}, { signal: stop.signal })
+    const [stuck, waiting] = [new AbortController(), new AbortController()]
+    const first = read(stuck)
+    await isHeld(0)
+    const second = read(waiting)
+    await isHeld(1)
+    const third = read(new AbortController())
+    waiting.abort()
+    await expect(second).rejects.toBeInstanceOf(InterruptedError)
+    await isHeld(2)
+    expect(sockets[2]!.writableLength).toBeGreaterThan(0)
+    stuck.abort()
+    await expect(first).rejects.toBeInstanceOf(InterruptedError)
+    await expect(third).rejects.toThrow('more than the 16777216 that can be kept')
   })
 
   test('a clock that differs by more than a day from that of the service is an error, sent once', async () => {

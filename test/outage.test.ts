@@ -4,11 +4,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, test } from '@jest/globals'
 import { countDays } from '../src/core/day.ts'
 import { DownError, TransientError, UsageError } from '../src/core/errors.ts'
 import { unlessStopped } from '../src/core/waiting.ts'
-import { reclaimMemory } from '../src/source/body.ts'
 import type { ClientOptions, Outage } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
 import { selfSigned, type TestCertificate } from './support/certificate.ts'
@@ -219,7 +220,9 @@ describe('work that waits for the service with others', () => {
     const work = new Promise<void>((done) => (end = done))
     const waits = Array.from({ length: 5 }, () => unlessStopped(work, signal))
     await new Promise(setImmediate)
-    reclaimMemory()
+    setFlagsFromString('--expose-gc')
+    const collectGarbage = runInNewContext('gc') as () => void
+    collectGarbage()
     end()
     await Promise.all(waits)
     expect(getEventListeners(signal, 'abort')).toEqual([])

@@ -18,7 +18,7 @@ import { inSpan } from '../core/logger.ts'
 import { createRedactor } from '../core/redactor.ts'
 import { clip } from '../core/text.ts'
 import { monotonic, ownSignal, sleep } from '../core/waiting.ts'
-import { Body, BodyMemory, isTooLarge, LARGE_BYTES, unzip, unzipBody } from './body.ts'
+import { collect, Turns } from './body.ts'
 import type { Permit } from './budget.ts'
 import { refuseFailure } from './envelope.ts'
 import { type Account, Gate, type GateOptions } from './gate.ts'
@@ -72,6 +72,11 @@ export interface HttpAnswer<T = unknown> extends Answer {
   body: T
 }
 
+interface Response {
+  head: PlainResponse
+  bytes: Buffer
+}
+
 interface HttpClient {
   send<T>(request: HttpRequest<T>, account: Account, context?: CallContext): Promise<HttpAnswer<T>>
   resetOutages(accounts: readonly Account[]): void
@@ -87,7 +92,7 @@ const BYTE_ORDER_MARK = Buffer.from('\uFEFF')
 /** HTTP with the key only in its header, time limits for each phase, retries with jitter and no redirects. */
 export function createHttp(options: HttpOptions): HttpClient {
   const agents = { http: new HttpAgent({ keepAlive: true }), https: new HttpsAgent({ keepAlive: true }) }
-  const memory = new BodyMemory()
+  const turns = new Turns()
   const connectMs = Math.min(10_000, options.timeoutMs)
   const client: Got = got.extend({
     agent: agents,
@@ -95,8 +100,6 @@ export function createHttp(options: HttpOptions): HttpClient {
     // A redirect could carry the key to another host.
     followRedirect: false,
     throwHttpErrors: false,
-    // Measured: unpacking here costs two thirds of what got's own decompression costs.
-    decompress: false,
     timeout: { lookup: connectMs, connect: connectMs, secureConnect: connectMs },
     headers: {
       'user-agent': 'visibility-sync',
@@ -115,12 +118,15 @@ export function createHttp(options: HttpOptions): HttpClient {
     context: CallContext,
   ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
-    const body = new Body(memory, options.maxResponseBytes)
+    let endTurn = () => {}
+    const takeTurn = async () => {
+      endTurn = await turns.begin(context.signal)
+    }
     try {
       let head: PlainResponse
-      let isTooLong: boolean
+      let bytes: Buffer
       try {
-        ;({ head, isTooLong } = await fetchInto(body, request, key, context.signal))
+        ;({ head, bytes } = await fetchWhole(request, key, context.signal, takeTurn))
       } catch (error) {
         permit.drop()
         // Asked to stop: that is neither an error nor an attempt that failed.
@@ -139,17 +145,13 @@ export function createHttp(options: HttpOptions): HttpClient {
       permit.learn(rate, status === RATE_LIMITED || (isTriedAgain(status) && rate.retryAfterMs !== undefined))
       try {
         refuseOtherTime(head, now)
-        if (isTooLong) throw tooLargeError(operation)
-        if (status < 200 || status >= 300) {
-          const message = clip(errorMessage(await errorText(head, body.bytes, key)))
-          throw failureOf(status, message, operation, rate)
-        }
-        const answer = await usableAnswer(request, key, { head, body }, context)
+        if (!isSuccess(head)) throw failureOf(status, clip(errorMessage(errorText(bytes, key))), operation, rate)
+        const answer = await usableAnswer(request, key, { head, bytes }, context)
         context.onAttempt?.(status)
         return answer
       } catch (error) {
         // An answer that cannot be used is asked for again, though its status is that of success.
-        const isUnusable = error instanceof TransientError && status >= 200 && status < 300
+        const isUnusable = error instanceof TransientError && isSuccess(head)
         context.onAttempt?.(isUnusable ? undefined : status)
         throw error
       }
@@ -157,24 +159,43 @@ export function createHttp(options: HttpOptions): HttpClient {
       // A service may repeat the key anywhere: in a header, in its words, in an address.
       throw cleanError(error, createRedactor([key]))
     } finally {
-      body.release()
+      endTurn()
     }
   }
 
   async function usableAnswer<T>(
     request: HttpRequest<T>,
     key: string,
+<<<<<<< HEAD
     { head, body }: { head: PlainResponse; body: Body },
     { signal }: CallContext,
+=======
+    { head, bytes }: Response,
+    { sink }: CallContext,
+>>>>>>> 3b17980e (Collect answers in chunks, without a pool of buffers)
   ): Promise<HttpAnswer<T>> {
     const operation = operationOf(request)
     const status = head.statusCode
     // 206 is a part of the answer, and 202 a promise of one.
     if (request.repeatable && status !== WHOLE)
       throw new TransientError(`${operation}: HTTP ${status} instead of 200`, { status })
-    const bytes = await unpacked(head, body, operation, signal)
+    if (bytes.length > options.maxResponseBytes) {
+      throw new RefusedError(
+        `${operation}: the response is larger than ${options.maxResponseBytes / 1_048_576} MB (source.max_response_mb); it was refused`,
+      )
+    }
+    const encoding = head.headers['content-encoding']
+    if (encoding !== undefined && encoding !== 'identity') {
+      throw new RefusedError(`${operation}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
+    }
+    if (!isUtf8(bytes)) throw new TransientError(`${operation}: the body is not UTF-8`)
     refuseOtherType(head, operation)
+<<<<<<< HEAD
     const answer = parseAnswer(bytes, { operation, limit: request.limit, key })
+=======
+    const text = bytes.subarray(bytes.indexOf(BYTE_ORDER_MARK) === 0 ? BYTE_ORDER_MARK.length : 0)
+    const answer = await parseAnswer(text, { operation, limit: request.limit, key }, sink)
+>>>>>>> 3b17980e (Collect answers in chunks, without a pool of buffers)
     // Answers to creations are read by their own schemas: a retry could create twice.
     if (request.repeatable) refuseFailure(answer.body, operation)
     return { ...answer, status, body: shaped(request.schema, answer.body, operation) }
@@ -205,12 +226,12 @@ export function createHttp(options: HttpOptions): HttpClient {
     if (askedMs > LONGEST_WAIT_MS) gate.pause(account, askedMs, error.message)
   }
 
-  async function fetchInto(
-    body: Body,
+  async function fetchWhole(
     request: HttpRequest,
     key: string,
     signal: AbortSignal | undefined,
-  ): Promise<{ head: PlainResponse; isTooLong: boolean }> {
+    takeTurn: () => Promise<void>,
+  ): Promise<Response> {
     const timeoutMs = Math.min(request.timeoutMs ?? options.timeoutMs, options.timeoutMs)
     const answer = client.stream(`${options.baseUrl}/${request.path}`, {
       method: request.method,
@@ -223,46 +244,19 @@ export function createHttp(options: HttpOptions): HttpClient {
     } as OptionsInit & { isStream: true })
     // One that came after the end would find no listener, and be printed with the request's headers.
     answer.on('error', () => {})
+    const isError = () => answer.response !== undefined && !isSuccess(answer.response)
     try {
-      for await (const piece of answer as AsyncIterable<Buffer>) {
-        if (body.length + piece.length > LARGE_BYTES) await body.waitForTurn(signal)
-        body.add(piece)
-        if (body.length > options.maxResponseBytes) break
-      }
+      const mostBytes = () => (isError() ? ERROR_BYTES : options.maxResponseBytes)
+      const bytes = await collect(answer as AsyncIterable<Buffer>, mostBytes, takeTurn).catch((error: unknown) => {
+        // Only the status decides what becomes of an error.
+        if (!isError() || signal?.aborted) throw error
+        return Buffer.alloc(0)
+      })
       if (answer.response === undefined) throw new TransientError('no answer')
-      return { head: answer.response, isTooLong: body.length > options.maxResponseBytes }
+      return { head: answer.response, bytes }
     } finally {
       answer.destroy()
     }
-  }
-
-  function tooLargeError(operation: string): RefusedError {
-    return new RefusedError(
-      `${operation}: the response is larger than ${options.maxResponseBytes / 1_048_576} MB (source.max_response_mb); it was refused`,
-    )
-  }
-
-  async function unpacked(
-    { headers }: PlainResponse,
-    body: Body,
-    operation: string,
-    signal: AbortSignal | undefined,
-  ): Promise<Buffer> {
-    let { bytes } = body
-    const encoding = headers['content-encoding']
-    if (encoding === 'gzip' && bytes.length > 0) {
-      try {
-        bytes = await unzipBody(body, options.maxResponseBytes, signal)
-      } catch (error) {
-        if (isTooLarge(error)) throw tooLargeError(operation)
-        if (error instanceof InterruptedError) throw error
-        throw new TransientError(`${operation}: the compressed body is broken`)
-      }
-    } else if (encoding !== undefined && encoding !== 'gzip' && encoding !== 'identity') {
-      throw new RefusedError(`${operation}: the body is encoded as ${clip(encoding, 40)}, which was not asked for`)
-    }
-    if (!isUtf8(bytes)) throw new TransientError(`${operation}: the body is not UTF-8`)
-    return bytes.subarray(bytes.indexOf(BYTE_ORDER_MARK) === 0 ? BYTE_ORDER_MARK.length : 0)
   }
 
   return {
@@ -318,10 +312,12 @@ export function createHttp(options: HttpOptions): HttpClient {
   }
 }
 
-/** The body of an error, as far as it can be read. Only the status decides what happens. */
-async function errorText({ headers }: PlainResponse, given: Buffer, key: string): Promise<string> {
-  const isPacked = headers['content-encoding'] === 'gzip'
-  const bytes = isPacked ? await unzip(given, 16 * ERROR_BYTES).catch(() => Buffer.alloc(0)) : given
+function isSuccess({ statusCode }: PlainResponse): boolean {
+  return statusCode >= 200 && statusCode < 300
+}
+
+/** The beginning of the body of an error. */
+function errorText(bytes: Buffer, key: string): string {
   const start = bytes.subarray(0, ERROR_BYTES)
   return (withoutKey(start, key) ?? start).toString('utf8')
 }
