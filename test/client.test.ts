@@ -231,28 +231,6 @@ describe('faults', () => {
     }
   })
 
-  test.each(['plain', 'packed'])('answers of more than 8 MB, %s, are read one at a time', async (form) => {
-    const { url } = await serve((request, response) => {
-      const first = new URL(request.url!, 'http://x').searchParams.get('offset')
-      const text = JSON.stringify({
-        data: Array.from({ length: 100 }, () => ({ id: first, text: 'x'.repeat(99_999) })),
-      })
-      const packed = form === 'packed' ? { 'content-encoding': 'gzip' } : {}
-      response.writeHead(200, { 'content-type': 'application/json', ...packed })
-      response.end(form === 'packed' ? gzipSync(text, { level: 1 }) : text)
-    })
-    const client = clientOf(url)
-    const order: unknown[] = []
-    const sink = {
-      begin: () => {},
-      addItems: (items: unknown[]) => void order.push(...items.map((item) => (item as { id: string }).id)),
-    }
-    const offsets = [1, 2, 3]
-    await Promise.all(offsets.map((offset) => client.prompts(caller, { limit: 100, offset }, { sink })))
-    expect(order.length).toBe(300)
-    expect(order.filter((id, index) => id !== order[index - 1]).length).toBe(3)
-  })
-
   test('a large answer that waits for another one can be interrupted, and holds up no later one', async () => {
     const sockets: Socket[] = []
     const { url } = await serve((_request, response, count) => {
@@ -279,7 +257,7 @@ describe('faults', () => {
     expect(sockets[2]!.writableLength).toBeGreaterThan(0)
     stuck.abort()
     await expect(first).rejects.toBeInstanceOf(InterruptedError)
-    await expect(third).rejects.toThrow('more than the 16777216 that can be kept')
+    expect((await third).items).toHaveLength(1)
   })
 
   test('a clock that differs by more than a day from that of the service is an error, sent once', async () => {

@@ -12,8 +12,8 @@ const range = { from: DAY, to: DAY }
 
 /** Sifts parts, the texts of which are checked or not. */
 function siftParts(stream: Stream, parts: unknown[][], checksTexts = parts.map(() => false)) {
-  const sifter = new Sifter(stream, { range, needsTextCheck: true }, new RowList())
-  for (const [at, items] of parts.entries()) sifter.acceptPart(items, checksTexts[at]!)
+  const sifter = new Sifter(stream, range, new RowList())
+  for (const [at, items] of parts.entries()) sifter.accept(items, checksTexts[at]!)
   const { rows, rejects, rowsByDay, totals } = sifter.finish()
   return { rows: rows.values, rejects, rowsByDay, totals }
 }
@@ -47,11 +47,11 @@ describe('parts of a report', () => {
     expect(
       rejects.map(({ brand, mention_count, reason }) => [brand.id, mention_count, reason === CONTRADICTION]),
     ).toEqual([
+      ['c', 3, true],
       ['c', 4, true],
       ['c', 5, true],
-      ['c', 3, true],
-      ['f', 7, true],
       ['f', 6, true],
+      ['f', 7, true],
     ])
     expect(Object.fromEntries(rowsByDay)).toEqual({ [DAY]: 4 })
     const mentioned = [...totals!.get(DAY)!].filter(([, [mentions]]) => mentions > 0)
@@ -62,8 +62,8 @@ describe('parts of a report', () => {
     const { brands, rejects } = sift([[row('a')], [row('b'), row('b'), row('c'), row('c'), row('c', 2)]])
     expect(brands).toEqual(['a', 'b'])
     expect(rejects.map(({ brand, mention_count }) => [brand.id, mention_count])).toEqual([
-      ['c', 2],
       ['c', 1],
+      ['c', 2],
     ])
   })
 

@@ -146,7 +146,7 @@ export function createHttp(options: HttpOptions): HttpClient {
       try {
         refuseOtherTime(head, now)
         if (!isSuccess(head)) throw failureOf(status, clip(errorMessage(errorText(bytes, key))), operation, rate)
-        const answer = await usableAnswer(request, key, { head, bytes }, context)
+        const answer = usableAnswer(request, key, { head, bytes })
         context.onAttempt?.(status)
         return answer
       } catch (error) {
@@ -163,17 +163,7 @@ export function createHttp(options: HttpOptions): HttpClient {
     }
   }
 
-  async function usableAnswer<T>(
-    request: HttpRequest<T>,
-    key: string,
-<<<<<<< HEAD
-    { head, body }: { head: PlainResponse; body: Body },
-    { signal }: CallContext,
-=======
-    { head, bytes }: Response,
-    { sink }: CallContext,
->>>>>>> 3b17980e (Collect answers in chunks, without a pool of buffers)
-  ): Promise<HttpAnswer<T>> {
+  function usableAnswer<T>(request: HttpRequest<T>, key: string, { head, bytes }: Response): HttpAnswer<T> {
     const operation = operationOf(request)
     const status = head.statusCode
     // 206 is a part of the answer, and 202 a promise of one.
@@ -190,12 +180,8 @@ export function createHttp(options: HttpOptions): HttpClient {
     }
     if (!isUtf8(bytes)) throw new TransientError(`${operation}: the body is not UTF-8`)
     refuseOtherType(head, operation)
-<<<<<<< HEAD
-    const answer = parseAnswer(bytes, { operation, limit: request.limit, key })
-=======
     const text = bytes.subarray(bytes.indexOf(BYTE_ORDER_MARK) === 0 ? BYTE_ORDER_MARK.length : 0)
-    const answer = await parseAnswer(text, { operation, limit: request.limit, key }, sink)
->>>>>>> 3b17980e (Collect answers in chunks, without a pool of buffers)
+    const answer = parseAnswer(text, { operation, limit: request.limit, key })
     // Answers to creations are read by their own schemas: a retry could create twice.
     if (request.repeatable) refuseFailure(answer.body, operation)
     return { ...answer, status, body: shaped(request.schema, answer.body, operation) }

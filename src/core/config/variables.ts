@@ -30,11 +30,6 @@ function fill(text: string, env: NodeJS.ProcessEnv, path: string[]): string {
   })
 }
 
-/** True if a variable is given, itself or as a file. */
-export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
-  return env[name] !== undefined || env[`${name}_FILE`] !== undefined
-}
-
 /* Variables of the environment that win over the file. */
 
 export const VARIABLES: Record<string, string> = {
