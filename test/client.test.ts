@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
+import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
@@ -232,29 +232,34 @@ describe('faults', () => {
   })
 
   test('a large answer that waits for another one can be interrupted, and holds up no later one', async () => {
-    const sockets: Socket[] = []
+    const PIECES = 300
+    const sent: number[] = []
     const { url } = await serve((_request, response, count) => {
-      sockets.push(response.socket!)
-      response.writeHead(200, { 'content-type': 'application/json' }).write(`{"data":["${'x'.repeat(20_000_000)}"]`)
-      if (count > 1) response.end('}')
+      const pieces = function* () {
+        for (sent[count] = 0; sent[count]! < PIECES; sent[count]!++)
+          yield `${sent[count] === 0 ? '{"data":["' : ''}${'x'.repeat(65_536)}`
+        yield '"]'
+      }
+      response.writeHead(200, { 'content-type': 'application/json' })
+      Readable.from(pieces()).pipe(response, { end: false })
+      if (count > 1) response.on('drain', () => sent[count] === PIECES && response.end('}'))
     })
-    /** Until nothing more is read of the answer of this number. */
-    const isHeld = async (index: number) => {
-      for (let before = -1; before !== (sockets[index]?.writableLength ?? -1) || before < 0; await sleep(100))
-        before = sockets[index]?.writableLength ?? -1
+    const isHeld = async (count: number) => {
+      for (let before = -1; sent[count] === undefined || before !== sent[count]; await sleep(500)) before = sent[count]!
     }
     const client = clientOf(url)
     const read = (stop: AbortController) => client.prompts(caller, {}, { signal: stop.signal })
     const [stuck, waiting] = [new AbortController(), new AbortController()]
     const first = read(stuck)
-    await isHeld(0)
+    while (sent[1] !== PIECES) await sleep(20)
     const second = read(waiting)
-    await isHeld(1)
+    await isHeld(2)
     const third = read(new AbortController())
+    await isHeld(3)
     waiting.abort()
     await expect(second).rejects.toBeInstanceOf(InterruptedError)
-    await isHeld(2)
-    expect(sockets[2]!.writableLength).toBeGreaterThan(0)
+    await isHeld(3)
+    expect(sent[3]).toBeLessThan(PIECES)
     stuck.abort()
     await expect(first).rejects.toBeInstanceOf(InterruptedError)
     expect((await third).items).toHaveLength(1)
