@@ -6,9 +6,9 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { describe, expect, test } from '@jest/globals'
+import { afterEach, describe, expect, jest, test } from '@jest/globals'
 import { countDays } from '../src/core/day.ts'
-import { DownError, TransientError, UsageError } from '../src/core/errors.ts'
+import { DownError, InterruptedError, TransientError, UsageError } from '../src/core/errors.ts'
 import { unlessStopped } from '../src/core/waiting.ts'
 import type { ClientOptions, Outage } from '../src/source/client.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
@@ -16,6 +16,7 @@ import { selfSigned, type TestCertificate } from './support/certificate.ts'
 import { runCli, temporaryFolder } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { openClient, startProxy } from './support/proxy.ts'
+import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -85,6 +86,23 @@ const one = { key: 'the-secret-key', projectId: 'or_1' }
 const two = { key: 'the-secret-key', projectId: 'or_2' }
 const range = { start_date: '2026-01-01', end_date: '2026-01-02' }
 
+let aheadMs = 0
+
+/** Sets the clock that durations are measured by. */
+function passTime(ms: number): void {
+  const now = performance.now.bind(performance)
+  if (aheadMs === 0) jest.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs)
+  aheadMs += ms
+}
+
+afterEach(() => {
+  aheadMs = 0
+  jest.restoreAllMocks()
+})
+
+/** Requests of probes, which are smaller than all others. */
+const isProbe = (line: string) => line.startsWith('GET /v1/prompts?limit=1&')
+
 async function failureOf(work: Promise<unknown>): Promise<Error & { code?: string }> {
   return work.then(
     () => new Error('it succeeded'),
@@ -128,6 +146,48 @@ describe('a service without answers', () => {
     expect(outages.map(({ down }) => down)).toEqual([true, false])
   })
 
+  test('gets ten requests that fail in a row, then one small request at a time until it answers', async () => {
+    let open = 0
+    let most = 0
+    const slowly: Answer = (_request, response) => {
+      most = Math.max(most, ++open)
+      setImmediate(() => json(response, open-- && 503, { message: 'down' }))
+    }
+    const service = await serve(slowly)
+    const { client, outages } = clientOf(service.url, { maxAttempts: 1, timeoutMs: 5000, patienceMs: 60_000 })
+    for (let count = 0; count < 10; count++) {
+      expect(outages).toEqual([])
+      expect(await failureOf(client.chats(one, range))).toMatchObject({ code: 'transient', status: 503 })
+    }
+    expect(outages).toMatchObject([{ down: true, what: 'project or_1' }])
+    const waiting = [1, 2, 3, 4].map(() => client.chats(one, range))
+    await until(() => service.seen.length >= 12)
+    expect(service.seen.slice(10).filter((line) => !isProbe(line))).toEqual([])
+    expect(most).toBe(1)
+    service.behave(fine)
+    expect((await Promise.all(waiting)).length).toBe(4)
+    expect(service.seen.filter((line) => !isProbe(line)).length).toBe(14)
+  })
+
+  test('that was given up gets one small request from new work, and one after each pause of 30 seconds', async () => {
+    const service = await serve(failing)
+    const { client } = clientOf(service.url, { timeoutMs: 5000 })
+    const ask = async () => {
+      const before = service.seen.length
+      const failures = await Promise.all([1, 2, 3, 4, 5, 6].map(() => failureOf(client.chats(one, range))))
+      expect(new Set(failures.map(({ code }) => code))).toEqual(new Set(['project-down']))
+      return service.seen.slice(before)
+    }
+    await Promise.all(Array.from({ length: 12 }, () => failureOf(client.chats(one, range))))
+    expect(await ask()).toEqual([])
+    client.resetOutages([one])
+    expect(await ask()).toEqual([expect.stringContaining('/v1/prompts?limit=1&')])
+    expect(await ask()).toEqual([])
+    passTime(30_000)
+    expect(await ask()).toEqual([expect.stringContaining('/v1/prompts?limit=1&')])
+    expect(await ask()).toEqual([])
+  })
+
   test('for one project fails that project alone', async () => {
     const service = await serve((request, response) =>
       request.url?.includes('or_1') ? hang(request, response) : fine(request, response),
@@ -158,6 +218,10 @@ describe('a service without answers', () => {
     })
     expect(sent()).toBe(20)
     await client.prompts(one, {})
+    passTime(30_000)
+    const late = await Promise.all([1, 2, 3].map(() => failureOf(client.chats(one, range))))
+    expect(late.map(({ code }) => code).toSorted()).toEqual(['operation-down', 'operation-down', 'transient'])
+    expect(sent()).toBe(21)
     expect(await failureOf(client.chats(two, range))).toMatchObject({ code: 'transient' })
   })
 
@@ -193,6 +257,50 @@ describe('a service that asks to wait', () => {
     expect((await client.prompts(two, {})).items).toEqual([])
   })
 
+  test.each([
+    ['in seconds', 503, { 'retry-after': '2' }],
+    ['as a date', 503, datesOf(2, 3600)],
+    ['with a 429', 429, { 'retry-after': '2' }],
+  ])('%s is left alone for as long as it says, by all requests of the project', async (_, status, headers) => {
+    const service = await serve((request, response) =>
+      service.seen.length === 1 ? json(response, status, {}, headers) : fine(request, response),
+    )
+    const { client } = clientOf(service.url, { timeoutMs: 5000 })
+    const waits: number[] = []
+    const context = { onWait: (ms: number) => void waits.push(ms) }
+    const first = client.prompts(one, {}, context)
+    await until(() => waits.length > 0)
+    const second = client.chats(one, range, context)
+    await Promise.all([first, second])
+    for (const ms of waits.slice(0, 2)) {
+      expect(ms).toBeGreaterThan(500)
+      expect(ms).toBeLessThan(2500)
+    }
+    expect(service.seen.length).toBe(3)
+  })
+
+  test('with a 429 to everything for five minutes is given up', async () => {
+    const limits = { 'x-ratelimit-limit': '9000', 'x-ratelimit-remaining': '8000', 'x-ratelimit-reset': '60' }
+    const service = await serve((_request, response) => json(response, 200, { data: [] }, limits))
+    const { client } = clientOf(service.url, { timeoutMs: 5000 })
+    await client.prompts(one, {})
+    service.behave((_request, response) => json(response, 429, {}, limits))
+    const asked = Array.from({ length: 12 }, () => failureOf(client.chats(one, range)))
+    await until(() => service.seen.length > 12)
+    passTime(301_000)
+    for (const failure of await Promise.all(asked))
+      expect(failure).toMatchObject({
+        code: 'project-down',
+        message: expect.stringMatching(/^project or_1: the service has refused every request for 5 min \(the last: /),
+      })
+    const sent = service.seen.length
+    expect(await failureOf(client.chats(one, range))).toMatchObject({ code: 'project-down' })
+    expect(service.seen.length).toBe(sent)
+    service.behave(fine)
+    client.resetOutages([one])
+    expect((await client.chats(one, range)).items).toEqual([])
+  })
+
   test.each(['-5', 'Thu, 01 Jan 1970 00:00:00 GMT'])(
     'with Retry-After "%s" is retried after the usual delay',
     async (value) => {
@@ -212,6 +320,43 @@ function datesOf(waitSeconds: number, aheadSeconds: number): Record<string, stri
   const at = Date.now() + aheadSeconds * 1000
   return { date: new Date(at).toUTCString(), 'retry-after': new Date(at + waitSeconds * 1000).toUTCString() }
 }
+
+describe('the request budget', () => {
+  test('gets back the requests that had no answer', async () => {
+    const service = await serve((request) => void request.socket.destroy())
+    const { client } = clientOf(service.url, { maxAttempts: 1, timeoutMs: 5000, patienceMs: 60_000 })
+    // As many as may be under way while no limit is known.
+    for (const _ of [1, 2]) await Promise.all([1, 2, 3, 4].map(() => failureOf(client.prompts(one, {}))))
+    expect(client.budgetView(one).waits).toBe(0)
+    service.behave(fine)
+    await client.prompts(one, {})
+    expect(client.budgetView(one).waits).toBe(0)
+  })
+})
+
+describe('a request that waits', () => {
+  test.each([
+    ['for its next attempt', 503, 1],
+    ['for the request budget', 429, 1],
+    ['for a service that is down', 500, 12],
+  ])('%s ends at once if it is stopped, and leaves no listener', async (_, status, requests) => {
+    const headers: Record<string, string> = status === 500 ? {} : { 'retry-after': '200' }
+    const service = await serve((_request, response) => json(response, status, {}, headers))
+    const { client } = clientOf(service.url, { maxAttempts: 3, timeoutMs: 5000, patienceMs: 600_000 })
+    const stop = new AbortController()
+    let waits = 0
+    const context = { signal: stop.signal, onWait: (ms: number) => void (ms > 100_000 && waits++) }
+    const asked = Array.from({ length: requests }, () => failureOf(client.chats(one, range, context)))
+    await until(() => waits >= requests)
+    expect(getEventListeners(stop.signal, 'abort').length).toBeLessThanOrEqual(requests)
+    stop.abort()
+    for (const failure of await Promise.all(asked)) expect(failure).toBeInstanceOf(InterruptedError)
+    expect(getEventListeners(stop.signal, 'abort')).toEqual([])
+    const sent = service.seen.length
+    await new Promise(setImmediate)
+    expect(service.seen.length).toBe(sent)
+  })
+})
 
 describe('work that waits for the service with others', () => {
   test('leaves no listener at their signal, whatever is collected as garbage meanwhile', async () => {
@@ -256,6 +401,20 @@ describe('a host that cannot be reached', () => {
     expect(failure.message).toContain('not signed by an authority that is trusted here')
     expect(attempts).toEqual([undefined])
     expect(service.seen).toEqual([])
+  })
+})
+
+describe('a host that speaks no TLS', () => {
+  test('is not asked again, and its address is questioned', async () => {
+    const service = await serve(fine)
+    const { client } = clientOf(service.url.replace('http:', 'https:'), { timeoutMs: 5000, patienceMs: 60_000 })
+    const attempts: unknown[] = []
+    const failure = await failureOf(client.prompts(one, {}, { onAttempt: (status) => void attempts.push(status) }))
+    expect(failure).toMatchObject({
+      code: 'service-down',
+      message: expect.stringContaining('is it an http:// address?'),
+    })
+    expect(attempts).toEqual([undefined])
   })
 })
 
