@@ -357,7 +357,6 @@ describe('frozen connections', () => {
     })
     await sync.saw('window loaded')
     proxy.freeze()
-    await new Promise((done) => setTimeout(done, 500))
     sync.child.kill('SIGTERM')
     // The time after which an orchestrator kills.
     const killer = setTimeout(() => void sync.child.kill('SIGKILL'), 30_000)

@@ -104,9 +104,9 @@ describe('many workers', () => {
     const [first, second] = await Promise.all(Array.from({ length: 3 }, () => startMortalWorker('--concurrency', '3')))
     const sync = start(['sync'])
     await sync.saw('run started')
-    await delay(1200)
+    await first!.saw('window loaded')
     first!.child.kill('SIGKILL')
-    await delay(700)
+    await second!.saw('window loaded')
     second!.child.kill('SIGKILL')
     await startWorker('--concurrency', '3')
     const result = await sync.done

@@ -378,9 +378,9 @@ describe('what config and support-bundle show', () => {
       versions: { visibility_sync: expect.any(String), node: process.version },
       database: { version: expect.stringContaining('PostgreSQL') },
       status: { runs: [{ command: 'sync', outcome: 'complete' }], drift: expect.any(Array) },
-      plan: { requests: expect.any(Number) },
       queue: null,
     })
+    expect(bundle.plan.requests).toBeGreaterThan(0)
     expect(bundle.configuration.settings.length).toBeGreaterThan(50)
     expect(bundle.tables.warehouse.map(({ name }: { name: string }) => name)).toContain('chats')
     // What is there is not overwritten.

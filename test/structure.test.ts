@@ -131,10 +131,8 @@ test('only the configuration reads the environment, and only main ends the proce
 })
 
 test('no file names a package registry, and none is long', () => {
-  for (const { name, text } of files) {
-    expect(text).not.toMatch(/registry\.npm/)
-    expect({ name, lines: text.split('\n').length }).toEqual({ name, lines: expect.any(Number) })
-    expect(text.split('\n').length).toBeLessThan(600)
-  }
+  for (const { text } of files) expect(text).not.toMatch(/registry\.npm/)
+  const long = files.filter(({ text }) => text.split('\n').length >= 600)
+  expect(long.map(({ name }) => name)).toEqual([])
   expect(readFileSync(join(src, '../package-lock.json'), 'utf8')).not.toContain(['"resolved"', '"http'].join(': '))
 })

@@ -287,8 +287,10 @@ test('a wrong key stops the run immediately', async () => {
 
 test('a second run of the same streams is refused and names the first; other streams may run', async () => {
   await start({ faults: { ...NO_LIMIT, latency_ms: 150 } })
-  const first = setup.sync({ streams: setup.services.streams.named(['chats']) })
-  await new Promise((done) => setTimeout(done, 300))
+  let started = () => {}
+  const isStarted = new Promise<void>((resolve) => (started = resolve))
+  const first = setup.sync({ streams: setup.services.streams.named(['chats']) }, { started })
+  await isStarted
   const second = setup.sync({ streams: setup.services.streams.named(['chats', 'by_model']) })
   await expect(second).rejects.toBeInstanceOf(LockedError)
   await expect(second).rejects.toThrow(/chats of or_.* is being synced by run 1 \(sync, since/)
