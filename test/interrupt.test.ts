@@ -172,6 +172,28 @@ describe('what ends a run', () => {
     })
   })
 
+  test('a database that is lost at the start of a run is waited for, whichever statement it is', async () => {
+    await start()
+    const proxy = await startTcpProxy(setup.database.url)
+    const run = (...args: string[]) =>
+      runCli(args, { env: { ...setup.env, DATABASE_URL: proxy.url }, config: setup.fileConfig })
+    await run('sync')
+    const first = ['set timezone = UTC', 'server_version_num']
+    for (const [args, statements] of [
+      [['sync'], [...first, 'pg_advisory_xact_lock(7265190401)', 'run leases', 'into "visibility_ops"."runs"']],
+      [
+        ['quarantine', 'retry'],
+        [...first, 'to_regclass', 'pg_advisory_xact_lock(7265190401)', 'quarantine_id'],
+      ],
+    ] as const) {
+      for (const text of statements) {
+        proxy.loseAt(text)
+        const { code, stderr } = await run(...args)
+        expect([args, text, code, stderr.match(/visibility-sync:.*/)?.[0]]).toEqual([args, text, 0, undefined])
+      }
+    }
+  })
+
   test('a full disk fails the windows it affects, keeps the rows that were there, and the next run completes', async () => {
     await start()
     await setup.sync({

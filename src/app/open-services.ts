@@ -15,7 +15,7 @@ import { type Client, type ClientOptions, createClient } from '../source/client.
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
-import { connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
+import { type ConnectOptions, connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { findPackage, hasCluster } from '../warehouse/embedded/cluster.ts'
 import { startEmbedded } from '../warehouse/embedded/server.ts'
 
@@ -166,14 +166,20 @@ export function requireDatabase(config: Config): void {
   )
 }
 
+interface Existing {
+  config: Config
+  log: Log
+  signal?: AbortSignal
+}
+
 /** For commands that only read or change what is there: they do not create a database. */
-export async function openExisting({ config, log }: { config: Config; log: Log }): Promise<OpenWarehouse> {
+export async function openExisting({ config, log, signal }: Existing): Promise<OpenWarehouse> {
   requireDatabase(config)
-  return openWarehouse(config, log)
+  return openWarehouse(config, log, { signal })
 }
 
 export async function withExisting<T>(
-  services: { config: Config; log: Log },
+  services: Existing,
   work: (warehouse: Warehouse, shown: string) => Promise<T>,
 ): Promise<T> {
   const { warehouse, shown, close } = await openExisting(services)
@@ -199,14 +205,18 @@ export function describeNewDatabase(config: Config): string {
 }
 
 /** `described` is `shown` with the folder of an embedded one, and `located` with its whole path. */
-export async function openWarehouse(config: Config, log: Log, unchecked = false) {
+export async function openWarehouse(
+  config: Config,
+  log: Log,
+  opening: Pick<ConnectOptions, 'unchecked' | 'signal'> = {},
+) {
   const { redactor } = config
   const { url, schema, patience_seconds } = config.warehouse
   // One for each window that is loaded, one for heartbeats and leases, one for the queue and the request budget.
   const connections = config.source.concurrency + 2
-  const options = { schema, connections, patienceMs: patience_seconds * 1000, redactor }
+  const options = { ...opening, schema, connections, patienceMs: patience_seconds * 1000, redactor }
   if (url !== undefined) {
-    const warehouse = await connectWarehouse({ ...options, url, unchecked })
+    const warehouse = await connectWarehouse({ ...options, url })
     const shown = withoutSecrets(url)
     return { warehouse, shown, embedded: false, described: shown, located: shown, close: () => warehouse.close() }
   }
@@ -215,7 +225,7 @@ export async function openWarehouse(config: Config, log: Log, unchecked = false)
   log.debug({ how: server.how }, 'embedded Postgres')
   try {
     redactor.add([decodeURIComponent(new URL(server.url).password)])
-    const warehouse = await connectWarehouse({ ...options, url: server.url })
+    const warehouse = await connectWarehouse({ ...options, url: server.url, unchecked: false })
     const shown = withoutSecrets(server.url)
     const close = async () => {
       await warehouse.close()
@@ -265,6 +275,7 @@ export async function withServices<T>(
     projects?: readonly string[] | undefined
     /** True for work that can wait for a database that is away. */
     unchecked?: boolean
+    signal?: AbortSignal
   },
   work: (open: Open) => Promise<T>,
 ): Promise<T> {
@@ -286,7 +297,7 @@ export async function withServices<T>(
     }),
   })
   try {
-    const database = await openWarehouse(config, log, options.unchecked)
+    const database = await openWarehouse(config, log, options)
     warehouse = database.warehouse
     const { client, projects, source: shown, address } = source
     const services = { config, streams, log, clock, version, client, source: shown, warehouse }

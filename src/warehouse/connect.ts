@@ -18,6 +18,7 @@ import { waitAtMost } from '../core/waiting.ts'
 import { bindOps, type Ops } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { DeadlineClient } from './deadline-client.ts'
+import { isTransient, withRetries } from './retry.ts'
 
 export interface Warehouse {
   pool: Pool
@@ -73,6 +74,8 @@ export interface ConnectOptions {
   redactor?: Redactor
   /** True for those who can wait for a database that is away: they ask `check` themselves. */
   unchecked?: boolean
+  /** Ends the wait for a database that is lost while it is checked. */
+  signal?: AbortSignal | undefined
 }
 
 const PATIENCE_MS = 120_000
@@ -98,11 +101,15 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   }
   const clients = new Set<DeadlineClient>()
   let isEnding = false
+  let wasConnected = false
   class OwnClient extends DeadlineClient {
     constructor(own?: string | ClientConfig) {
       super(own)
       clients.add(this)
       this.on('end', () => clients.delete(this))
+      this.on('connect', () => {
+        wasConnected = true
+      })
       if (isEnding) this.shortenDeadlines(ENDING_MS)
       // Asked to stop, and the database does not answer: nothing more is expected of it.
       this.onLate = () => {
@@ -151,14 +158,22 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
         await pool.end()
         await Promise.all([...sockets].map((socket) => once(socket, 'close')))
       }
-      await waitAtMost(CLOSE_MS, closed())
+      // What fails by then changes no result.
+      await waitAtMost(
+        CLOSE_MS,
+        closed().catch(() => {}),
+      )
       cut()
     },
     cut,
   }
   if (options.unchecked) return warehouse
   try {
-    await warehouse.check()
+    await warehouse.check().catch((error: unknown) => {
+      // A server that was reached is waited for, as by all work that follows.
+      if (!wasConnected || !isTransient(error)) throw error
+      return withRetries(warehouse, options.signal, () => warehouse.check())
+    })
     return warehouse
   } catch (error) {
     await warehouse.close().catch(() => {})

@@ -85,6 +85,8 @@ export interface TcpProxy {
   freeze(): void
   /** Packets of the connections that are open now stop for good; new connections are served. */
   stall(): void
+  /** Like `refuse`, as soon as a client sends this text; serves again after some attempts to connect. */
+  loseAt(text: string): void
   /** Serves again. What was frozen flows on. */
   resume(): void
   /** Ends all connections; new ones are served. */
@@ -103,9 +105,10 @@ interface Pair {
 export async function startTcpProxy(target: string): Promise<TcpProxy> {
   let goal = new URL(target)
   let state: 'open' | 'refusing' | 'frozen' = 'open'
+  let [fatal, refusals]: [string | undefined, number] = [undefined, 0]
   const pairs = new Set<Pair>()
   const server = createTcpServer((client) => {
-    if (state === 'refusing') {
+    if (state === 'refusing' || refusals-- > 0) {
       client.destroy()
       return
     }
@@ -116,8 +119,11 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
       [client, upstream],
       [upstream, client],
     ] as const) {
-      from.on('data', (chunk) => {
-        if (!to.write(chunk)) from.pause()
+      from.on('data', (chunk: Buffer) => {
+        if (from === client && fatal !== undefined && chunk.includes(fatal)) {
+          ;[fatal, refusals] = [undefined, 3]
+          cut()
+        } else if (!to.write(chunk)) from.pause()
       })
       to.on('drain', () => {
         if (state !== 'frozen' && !pair.isStalled) from.resume()
@@ -149,6 +155,9 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     refuse() {
       state = 'refusing'
       cut()
+    },
+    loseAt(text) {
+      fatal = text
     },
     freeze() {
       state = 'frozen'

@@ -6,6 +6,7 @@ import { dayOf } from '../../core/day.ts'
 import { count, listSome } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
+import { withRetries } from '../../warehouse/retry.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
 import { auditReport, runAndReport } from '../run-and-report.ts'
 import type { Part, Selection, Session } from '../session.ts'
@@ -24,7 +25,7 @@ export async function audit(session: Session, options: Selection & { repair?: bo
     await prepareWarehouse(open, signal)
     const request = { projects: open.projects, range, repair, signal, execute: open.execute }
     const result = await runAudit(open, request, reporter.observer)
-    const names = await namesIn(open.warehouse, open.projects)
+    const names = await withRetries(open.warehouse, signal, () => namesIn(open.warehouse, open.projects))
     const text = render(config.redactor.value(result), repair, names, session.width)
     session.print({ source: open.source, ...result }, text)
     const report = auditReport(result, open.source)

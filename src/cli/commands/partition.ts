@@ -3,6 +3,7 @@ import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { withRun } from '../../ledger/with-run.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
+import { withRetries } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { beginMove, moveMonths } from '../../warehouse/schema/move-to-months.ts'
 import { readLayout } from '../../warehouse/schema/partitions.ts'
@@ -23,7 +24,7 @@ export async function partition(session: Session): Promise<number> {
       'warehouse.partition: got "none"; set it to month first, so that new tables are made in months, too',
     )
   return withExisting(session, async (warehouse) => {
-    await migrate(warehouse, config)
+    await withRetries(warehouse, signal, () => migrate(warehouse, config))
     const projectStreams = [{ projectId: '*', stream: 'partition' }]
     const start = { command: 'partition', version, source: '', projectStreams }
     const activity = () => 'tables are being moved into months'

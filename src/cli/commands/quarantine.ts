@@ -22,6 +22,7 @@ import {
 } from '../../sync/quarantine.ts'
 import { runSync } from '../../sync/run/run-sync.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
+import { withRetries } from '../../warehouse/retry.ts'
 import { migrate } from '../../warehouse/schema/migrate.ts'
 import { refuseUnread } from '../project-names.ts'
 import { runAndReport } from '../run-and-report.ts'
@@ -43,18 +44,20 @@ async function withLedger<T>(
   work: (warehouse: Warehouse) => Promise<T>,
   otherwise: T,
 ): Promise<T> {
-  const { config } = session
+  const { config, signal } = session
   return withExisting(session, async (warehouse, shown) => {
-    if (!(await hasLedger(warehouse))) {
-      session.print({ groups: [], entries: [] }, `No rows in quarantine: nothing was synced into ${shown} yet.`)
-      return otherwise
-    }
-    await migrate(warehouse, config)
-    await refuseUnread(warehouse, config, project)
-    // A stream that is no longer configured may have rows in quarantine.
-    const kept = await warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
-    session.streams.named(stream.filter((name) => !kept.some((row) => row.stream === name)))
-    return await work(warehouse)
+    const isReady = await withRetries(warehouse, signal, async () => {
+      if (!(await hasLedger(warehouse))) return false
+      await migrate(warehouse, config)
+      await refuseUnread(warehouse, config, project)
+      // A stream that is no longer configured may have rows in quarantine.
+      const kept = await warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
+      session.streams.named(stream.filter((name) => !kept.some((row) => row.stream === name)))
+      return true
+    })
+    if (isReady) return await work(warehouse)
+    session.print({ groups: [], entries: [] }, `No rows in quarantine: nothing was synced into ${shown} yet.`)
+    return otherwise
   })
 }
 
@@ -183,7 +186,8 @@ const MOST_REASONS = 20
 export async function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const filter = { ...filterOf(options), ids: ids.map(parseId) }
   const { signal } = session
-  const entries = await withLedger(session, options, (warehouse) => reopenForRetry(warehouse, filter), undefined)
+  const reopen = (warehouse: Warehouse) => withRetries(warehouse, signal, () => reopenForRetry(warehouse, filter))
+  const entries = await withLedger(session, options, reopen, undefined)
   if (entries === undefined) return 0
   const reading = readingOf(entries, session.streams.named())
   if (reading.streams.length === 0) {
