@@ -5,6 +5,7 @@ import { createServer as createHttp } from 'node:http'
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
@@ -315,6 +316,36 @@ describe('over HTTP', () => {
     const { port } = new URL(url)
     for (const host of ['LOCALHOST', 'localhost.', '[::1]', '10.1.2.3', hostname(), 'status.example.com'])
       expect([host, (await getAs(`${url}/healthz`, `${host}:${port}`)).status]).toEqual([host, 200])
+  })
+
+  test('a request with two hosts, a foreign one in its address, or one that is none is refused with all security headers', async () => {
+    const { host, port } = new URL(url)
+    const answerTo = async (head: string) => {
+      const socket = connect(Number(port), '127.0.0.1')
+      socket.write(`${head.replaceAll('HOST', host)}\r\nConnection: close\r\n\r\n`)
+      return text(socket)
+    }
+    const get1 = (path: string) => `GET ${path} HTTP/1.1\r\nHost: HOST`
+    for (const [status, head] of [
+      [200, get1('http://HOST/healthz')],
+      [200, 'GET /healthz HTTP/1.0'],
+      [421, get1('http://attacker.example/healthz')],
+      [421, get1('http://HOST@attacker.example/healthz')],
+      [400, `${get1('/healthz')}\r\nHost: attacker.example`],
+      [400, 'GET /healthz HTTP/1.1'],
+      [400, get1('/%zz')],
+      [400, get1('/runs/%E0%A4%A')],
+      [400, get1('healthz')],
+      [400, `${get1('/')}\r\na b: c`],
+      [400, 'NONSENSE'],
+      [417, `${get1('/')}\r\nExpect: much`],
+      [431, `${get1('/')}\r\nX: ${'x'.repeat(20_000)}`],
+    ] as const) {
+      const answer = (await answerTo(head)).toLowerCase()
+      expect([head, answer]).toEqual([head, expect.stringContaining(`http/1.1 ${status} `)])
+      for (const header of ["content-security-policy: default-src 'none'", 'x-content-type-options: nosniff'])
+        expect([head, answer]).toEqual([head, expect.stringContaining(header)])
+    }
   })
 
   test('bad parameters are refused with a short message', async () => {

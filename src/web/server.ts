@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import type { Server } from 'node:http'
+import { type Server, STATUS_CODES } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import { extname } from 'node:path'
 import cookie from '@fastify/cookie'
@@ -51,15 +51,28 @@ export function createServer(options: ServerOptions): FastifyInstance {
     requestTimeout: 30_000,
     // A page that someone keeps open must not delay the end of the program.
     forceCloseConnections: true,
+    // Node's own answer would lack the headers.
+    http: { requireHostHeader: false },
+    frameworkErrors: (_error, request, reply) =>
+      void answerError(version, new UsageError('this address is not valid'), request, reply.headers(SECURITY)),
+    clientErrorHandler: answerMalformed,
   })
   limitConnections(app.server)
+  app.server.on('checkExpectation', (_request, response) => response.writeHead(417, SECURITY).end())
   const names = new Set(['localhost', ...options.hosts.map((name) => name.toLowerCase())])
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY)
-    const { host } = request.raw.headers
-    if (isOwnName(host, names)) return
-    const error = `this server does not answer to the name "${clip(host ?? '', 80)}"; serve.hosts may name it`
-    await reply.code(421).send({ error })
+    const { headersDistinct, httpVersion, url = '' } = request.raw
+    const hosts = headersDistinct.host ?? []
+    // Only HTTP/1.0 may leave it out, which no browser uses.
+    if (hosts.length > 1 || (hosts.length === 0 && httpVersion !== '1.0'))
+      return reply.code(400).send({ error: `got ${hosts.length} Host headers; allowed: one` })
+    // A proxy sends the whole address instead of a path.
+    const asked = [...hosts, ...(/^[^/?#]*:\/\/([^/?#]*)/.exec(url)?.slice(1) ?? [])]
+    const unknown = asked.find((host) => !isOwnName(host, names))
+    if (unknown === undefined) return
+    const error = `this server does not answer to the name "${clip(unknown, 80)}"; serve.hosts may name it`
+    return reply.code(421).send({ error })
   })
   app.addHook('onSend', async (request, reply, payload) => {
     if (typeof payload !== 'string' || request.routeOptions.config.isClean === true) return payload
@@ -117,12 +130,10 @@ export function createServer(options: ServerOptions): FastifyInstance {
 }
 
 /**
- * True for a Host header with one of our names, or with an address. The site of an attacker may have its name point at
+ * True for a host with one of our names, or with an address. The site of an attacker may have its name point at
  * this server, to read it through a browser inside the network; it cannot do so with an address.
  */
-function isOwnName(host: string | undefined, names: ReadonlySet<string>): boolean {
-  // Only HTTP/1.0 may leave it out, which no browser uses.
-  if (host === undefined) return true
+function isOwnName(host: string, names: ReadonlySet<string>): boolean {
   if (/[\s@/?#\\]/.test(host) || !URL.canParse(`http://${host}`)) return false
   const name = new URL(`http://${host}`).hostname.replace(/\.$/, '')
   return isIP(name.replace(/^\[|\]$/g, '')) !== 0 || names.has(name)
@@ -143,6 +154,16 @@ function limitConnections(server: Server): void {
   server.on('request', ({ socket }) => {
     if (sockets.delete(socket)) sockets.add(socket)
   })
+}
+
+/** Answers what is no request, which Node gives to no handler. */
+function answerMalformed({ code = '' }: NodeJS.ErrnoException, socket: Socket): void {
+  const status = { ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_HEADER_OVERFLOW: 431 }[code] ?? 400
+  const body = JSON.stringify({ error: STATUS_CODES[status] })
+  const fields = { ...SECURITY, 'content-type': 'application/json', 'content-length': body.length, connection: 'close' }
+  const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`)
+  if (socket.writable) socket.write([`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, ...lines, '', body].join('\r\n'))
+  socket.destroySoon()
 }
 
 type HttpError = Error & { statusCode?: number }
