@@ -87,6 +87,28 @@ test('due are missing days, the lookback, and days that are in review, have reje
   ])
 })
 
+test('unsettled days outside of the range are due, unless they are to come', () => {
+  const interest = { from: '2026-01-10', to: '2026-01-20' }
+  const states = ['settled', 'open', 'changed', 'rejects', 'differs', 'vanishing'] as const
+  const before = states.map((state, at) => covered(addDays('2026-01-01', at), 5, state))
+  const inside = daysIn(interest).map((date) => covered(date))
+  const after = [covered('2026-01-21', 5, 'changed'), covered('2026-02-01'), covered('2026-02-02', 5, 'changed')]
+  const due = (today: Day) => dueDays({ interest, today, lookbackDays: 0 })(known([...before, ...inside, ...after]))
+  const beforeAll = ['2026-01-02', '2026-01-03', '2026-01-04', '2026-01-05', '2026-01-06']
+  expect(due('2026-03-01')).toEqual([...beforeAll, '2026-01-21', '2026-02-02'])
+  expect(due('2026-02-02')).toContain('2026-02-02')
+  expect(due('2026-02-01')).toEqual([...beforeAll, '2026-01-21'])
+})
+
+test('a complete month has no due day but those of the lookback', () => {
+  const interest = { from: '2026-01-30', to: '2026-02-02' }
+  const due = (complete: string[], lookbackDays: number) =>
+    dueDays({ interest, today: '2026-02-02', lookbackDays })(known([], complete))
+  expect(due([], 0)).toEqual(daysIn(interest))
+  expect(due(['2026-01'], 1)).toEqual(['2026-02-01', '2026-02-02'])
+  expect(due(['2026-01', '2026-02'], 3)).toEqual(['2026-01-31', '2026-02-01', '2026-02-02'])
+})
+
 test('a day that was read before it was over, or while it was young, is read once more', () => {
   const interest = { from: '2026-01-01', to: '2026-01-20' }
   const at = (readAt: string) => [covered('2026-01-01', 5, 'settled', readAt)]
