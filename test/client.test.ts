@@ -167,6 +167,10 @@ describe('faults', () => {
       'another shape': (_, response) => json(response, 200, { ok: true }),
       'half JSON': (_, response) => ofType(response, 'application/json').end('{"data":[1,'),
       'a web page': (_, response) => ofType(response, 'text/html').end('<html></html>'),
+      'a broken gzip': (_, response) =>
+        ofType(response, 'application/json', { 'content-encoding': 'gzip' }).end(
+          gzipSync('{"data":[1]}').subarray(0, 15),
+        ),
       'no text': (_, response) => ofType(response, 'application/json').end(Buffer.from([0x7b, 0xff, 0x7d])),
     }
     const isRetried = async ([name, fault]: [string, (typeof faults)[string]]) => {
