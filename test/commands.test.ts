@@ -157,6 +157,7 @@ describe('commands', () => {
   })
 
   test('backfill reads exactly the asked-for streams, projects and days', async () => {
+    await cli('sync')
     setup.service.requests.length = 0
     const [first] = setup.service.world.projects
     const range = ['--from', '2026-03-10', '--to', '2026-03-12']

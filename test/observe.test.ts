@@ -475,12 +475,18 @@ describe('spans, as a real SDK exports them', () => {
 
   const called = (spans: ReadableSpan[], name: string) => spans.filter((span) => span.name === name)
 
+  /** Sets the SDK up, as a program does that wants spans. */
+  function listen(): void {
+    context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
+    trace.setGlobalTracerProvider(provider)
+    exporter.reset()
+  }
+
   test('without an SDK nothing is kept; with one, a run holds its windows, and these their requests and loads', async () => {
     await setup.sync({ streams: [] })
     expect(exporter.getFinishedSpans()).toEqual([])
 
-    context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
-    trace.setGlobalTracerProvider(provider)
+    listen()
     const report = await setup.sync()
     const spans = exporter.getFinishedSpans()
     const [run, ...others] = called(spans, 'run')
@@ -505,7 +511,7 @@ describe('spans, as a real SDK exports them', () => {
   })
 
   test('a failure is marked by its kind, without text that may contain a secret', async () => {
-    exporter.reset()
+    listen()
     const wrong = setup.projects.map((project) => ({
       ...project,
       caller: { ...project.caller, key: 'wrong-key-in-a-span' },

@@ -231,6 +231,7 @@ describe('real runs', () => {
   })
 
   test('held rows: the printed command accepts exactly those rows', async () => {
+    await cli(['sync'])
     setup.service.setFaults({ ...NO_LIMIT, empty: true })
     const [first] = setup.service.world.projects
     const args = ['backfill', '--from', '2026-03-01', '--to', '2026-03-02', '--stream', 'chats', '--project', first!.id]
