@@ -133,6 +133,7 @@ test('invalid rows and contradicting rows stay in quarantine until they are vali
 })
 
 test('an answer without most of its rows is held, by day and as a list, until it is accepted', async () => {
+  await firstSync()
   const counts = () =>
     rows(`select (select count(*)::int from visibility.cited) as cited,
       (select count(*)::int from visibility.subjects where removed_at is null) as subjects`)
@@ -157,6 +158,7 @@ test('an answer without most of its rows is held, by day and as a list, until it
 })
 
 test('a definition cannot change under its name; its descriptions can', async () => {
+  await firstSync()
   const migrated = (custom_streams: unknown[]) =>
     migrate(setup.database.warehouse, configOf({ ...setup.fileConfig, custom_streams }, setup.env))
   await expect(migrated([{ ...cited, columns: cited.columns.slice(0, 2) }])).rejects.toThrow(
