@@ -1,5 +1,4 @@
-// node scripts/upgrade-acceptance.mjs: upgrades warehouses of the released versions 0.1.0 and 0.2.0, which it builds from their commits.
-// After the upgrade, rows, people's own views and grants must be the same, and the twelve questions must have the answers of a new
+// node scripts/upgrade-acceptance.mjs: upgrades warehouses of the released versions, which it builds from their commits. After the upgrade, rows, people's own views and grants must be the same, and the twelve questions must have the answers of a new
 // warehouse. The old version must be refused, also a `serve` that runs during the upgrade. A worker of it must do no harm. Exits 1
 // otherwise.
 import { spawn, spawnSync } from 'node:child_process'
@@ -13,7 +12,7 @@ import { startEmbedded } from '../dist/warehouse/embedded/server.js'
 import { buildVersion } from './build-version.mjs'
 
 /** The last commit of each version. */
-const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c' }
+const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c', '1.0.0': 'd491d0dc' }
 const TABLES = ['prompts', 'prompt_tags', 'chats', 'brand_daily', 'brand_daily_by_model', 'brand_daily_by_prompt_model']
 const root = fileURLToPath(new URL('..', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-upgrade-'))
@@ -144,6 +143,13 @@ async function answers({ rows }) {
   }
   return found
 }
+/** A sync of this version, and how many requests it sent. */
+function sync({ run }) {
+  const { code, text } = run(root, 'sync', '--json')
+  const [, ...sent] = text.split('"requests": ')
+  return { code, text, requests: sent.reduce((sum, part) => sum + Number.parseInt(part, 10), 0) }
+}
+
 const differing = (wanted, found) => [...wanted.keys()].filter((name) => wanted.get(name) !== found.get(name))
 
 try {
@@ -154,6 +160,7 @@ try {
     `this version fills an empty warehouse${filled.code === 0 ? '' : `: ${filled.text.slice(-800)}`}`,
   )
   const wanted = await answers(fresh)
+  const later = sync(fresh).requests
   for (const [version, commit] of Object.entries(RELEASES)) {
     say(`\n${version}`)
     const old = buildVersion(commit)
@@ -178,9 +185,18 @@ try {
       `this version upgrades it${migrated.code === 0 ? '' : `: ${migrated.text.slice(-800)}`}`,
     )
     expect((await contents(warehouse)) === before, 'the upgrade changes no row')
-    const synced = run(root, 'sync')
-    expect(synced.code === 0, `the next sync is complete${synced.code === 0 ? '' : `: ${synced.text.slice(-1500)}`}`)
-    expect((await contents(warehouse)) === before, 'the next sync changes no row of the tables that both versions have')
+    for (const which of ['next', 'second']) {
+      const { code, text, requests } = sync(warehouse)
+      expect(
+        code === 0,
+        `the ${which} sync is complete, with ${requests} requests${code === 0 ? '' : `: ${text.slice(-1500)}`}`,
+      )
+      expect(
+        (await contents(warehouse)) === before,
+        `the ${which} sync changes no row of the tables that both versions have`,
+      )
+      if (which === 'second') expect(requests <= later, `it needs no more requests than in a new warehouse (${later})`)
+    }
     const other = differing(wanted, await answers(warehouse))
     expect(
       other.length === 0,

@@ -175,6 +175,8 @@ describe('commands', () => {
   })
 
   test('status shows coverage, runs and their outcomes', async () => {
+    await cli('sync')
+    await cli('backfill', '--from', '2026-03-10', '--to', '2026-03-10', '--stream', 'chats')
     const result = await cli('status')
     expect(result.stdout).toMatch(/✓ +by_prompt +\d+ s ago +(2026-03-01 +)?2026-03-31 +31 +0 +1,302\n/)
     expect(result.stdout).toMatch(/\d+ +backfill +[\d-]+ [\d:]+ +\d+ s +complete/)

@@ -40,7 +40,7 @@ export function parseAnswer(given: Buffer, { operation, limit, key }: Asked): An
   const cleaned = withoutKey(given, key)
   const bytes = cleaned ?? given
   const text = bytes.toString('utf8')
-  const needsTextCheck = cleaned !== undefined || BAD_TEXT.test(text)
+  const needsTextCheck = cleaned !== undefined || (text.includes('\\u') && BAD_TEXT.test(text))
   const mayBeOdd = bytes.length > SMALL_BYTES || [...text.matchAll(DATA_MEMBER)].length > 1
   const { values, lists } = mayBeOdd ? measure(bytes) : { values: 0, lists: 1 }
   const refuse = (found: string) =>
