@@ -9,6 +9,7 @@ import { readMigrations } from '../src/warehouse/schema/migrations.ts'
 import { runCli } from './support/cli.ts'
 import { some } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { until } from './support/serve.ts'
 import { configOf, FOUR_GRAINS, type Setup, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -33,6 +34,29 @@ describe('migrations', () => {
     await database.rows('update visibility_ops.migrations set checksum = null')
     expect((await migrate(database.warehouse, configOf({ reports: [] }))).applied).toEqual([])
   })
+})
+
+test('migrate goes on if its session ends while it waits for another one', async () => {
+  const database = await createDatabase('migrated')
+  const env = { DATABASE_URL: database.url }
+  expect((await runCli(['migrate'], { env })).code).toBe(0)
+  const other = new Client({ connectionString: database.url })
+  await other.connect()
+  await other.query('begin; lock table visibility_ops.migrations in access exclusive mode')
+  // At work, not idle: idle sessions in a transaction are ended if they are in the way.
+  const work = other.query('select pg_sleep(600)').catch(() => {})
+  const migrating = runCli(['migrate'], { env })
+  const ofHere = 'from pg_stat_activity where datname = current_database()'
+  const waiting = `${ofHere} and wait_event_type = 'Lock'`
+  await until(async () => (await database.rows(`select 1 ${waiting}`)).length > 0)
+  await database.rows(`select pg_terminate_backend(pid) ${waiting}`)
+  await database.rows(
+    `select pg_cancel_backend(pid) ${ofHere} and query like '%pg_sleep(600)' and pid <> pg_backend_pid()`,
+  )
+  await work
+  await other.query('rollback')
+  await other.end()
+  expect([(await migrating).code, (await migrating).stdout]).toEqual([0, expect.stringContaining('is up to date')])
 })
 
 describe('the types of queries', () => {

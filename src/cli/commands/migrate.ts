@@ -2,6 +2,7 @@ import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../
 import { count } from '../../core/text.ts'
 import { moveSource } from '../../ledger/source.ts'
 import { applyLabels, applyOwnBrands } from '../../warehouse/load/own-brands.ts'
+import { withRetries } from '../../warehouse/retry.ts'
 import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
 import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import type { ViewResult } from '../../warehouse/schema/views.ts'
@@ -11,14 +12,18 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
   const { config, log, clock, signal, streams } = session
   const { warehouse, shown, close } = await openWarehouse(config, log)
   try {
-    const { applied, reportsMade, repaired, views } = await runMigrations(warehouse, config)
+    const retry = <T>(work: () => Promise<T>) => withRetries(warehouse, signal, work)
+    // A run of an earlier version may be in the way.
+    const { applied, reportsMade, repaired, views } = await retry(() => runMigrations(warehouse, config))
     const address = options.moveSource ? sourceAddress(config) : ''
     const movedFrom = options.moveSource ? await moveSource(warehouse, address) : undefined
     const ids = configuredProjects(config, clock).map(({ id }) => id)
-    await applyLabels(warehouse, ids, config.labels)
-    await applyOwnBrands(warehouse, ids, config.labels)
-    await recheckSummaries(warehouse, config)
-    await refreshSummaries(warehouse, config, signal)
+    await retry(async () => {
+      await applyLabels(warehouse, ids, config.labels)
+      await applyOwnBrands(warehouse, ids, config.labels)
+      await recheckSummaries(warehouse, config)
+      await refreshSummaries(warehouse, config, signal)
+    })
     if (config.queue.mode === 'pg-boss') {
       const { openQueue } = await import('../../queue/boss.ts')
       await (await openQueue(warehouse, await queueName(config, streams, clock), log)).close()
