@@ -141,7 +141,18 @@ test('the workflows are valid YAML with the fields that GitHub requires', () => 
       for (const step of job.steps) expect(step.uses ?? step.run).toEqual(expect.any(String))
     }
   }
-  expect(read('deploy/github/visibility-sync.yml')).toContain(`visibility-sync@${version}`)
+  expect(read('deploy/github/visibility-sync.yml')).toContain(`./visibility-sync-${version}.tgz`)
+})
+
+test('nothing is installed from a registry, since nothing is published', () => {
+  const tracked = execFileSync('git', ['ls-files', '*.md', 'deploy', 'compose.yaml'], { cwd: root, encoding: 'utf8' })
+  const ofRegistry = /npm install[^\n`]* visibility-sync(?=[@\s`]|$)|npx (?:--yes )?visibility-sync@/gm
+  const found = tracked
+    .trim()
+    .split('\n')
+    .flatMap((path) => [...read(path).matchAll(ofRegistry)].map(([text]) => `${path}: ${text}`))
+  expect(found).toEqual([])
+  expect(read('README.md')).toContain(`npm install --global ./visibility-sync-${version}.tgz`)
 })
 
 describe('the supply chain', () => {
