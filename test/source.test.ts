@@ -286,6 +286,20 @@ describe('a project of which everything is refused', () => {
     ])
   })
 
+  test('days of a report that are not asked for after a refusal have its code and reason', async () => {
+    const having = [{ field: 'mention_count', operator: 'gte', value: 5 }]
+    const config = { ...setup.fileConfig, reports: [{ name: 'frequent', dimensions: ['date'], having }] }
+    const env = { ...setup.env, DATABASE_URL: (await createDatabase('empty')).url }
+    const result = await runCli(['sync', '--stream', 'frequent', '--json'], { env, config })
+    const failed = (result.json() as RunReport).streams.flatMap((row) => row.failed)
+    expect(failed.length).toBeGreaterThan(2)
+    for (const { code, error } of failed)
+      expect([code, error]).toEqual([
+        'refused',
+        expect.stringMatching(/^(not read: )?POST \/reports\/brands: HTTP 400/),
+      ])
+  })
+
   test('an id that is none is refused before anything is sent, unless the service lists it', async () => {
     const env = { ...setup.env, VISIBILITY_PROJECTS: 'foo', DATABASE_URL: (await createDatabase('empty')).url }
     for (const args of [['sync'], ['audit'], ['check']]) {

@@ -141,11 +141,15 @@ export function failRemaining(task: Task, inFlight: readonly (Range | undefined)
 }
 
 /** Why a window was left: its stream or project cannot be read, or the run was stopped. */
-function notRead({ run, shared: { failures }, project }: Task, ofStream?: Failure): Failure {
+function notRead({ run, report, shared: { failures }, project }: Task, ofStream?: Failure): Failure {
   const failure = ofStream ?? failures.projects.get(project.id) ?? failures.stopReason
   if (failure !== undefined) return { reason: `not read: ${failure.reason}`, code: failure.code }
-  if (!run.signal.aborted) return { reason: 'not read', code: 'error' }
-  return { reason: 'not read: the run was stopped', code: 'interrupted' }
+  if (run.signal.aborted) return { reason: 'not read: the run was stopped', code: 'interrupted' }
+  // A window of one day was refused, so the others were not asked for.
+  const [refused] = report.failed
+  return refused === undefined
+    ? { reason: 'not read', code: 'error' }
+    : { reason: `not read: ${refused.error}`, code: refused.code }
 }
 
 /** Counts a failure, and ends what cannot be read for the same reason. */
