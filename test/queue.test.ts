@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import { createServer } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
@@ -18,15 +17,13 @@ import {
   withdrawWindows,
 } from '../src/queue/run-windows.ts'
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
-import { QueueWorker } from '../src/queue/worker.ts'
 import { heartbeat, reapWindows } from '../src/queue/workers.ts'
-import type { Services } from '../src/sync/run/run.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { sized } from './support/long.ts'
-import { listening, openClient, startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
+import { startProxy, startRewriter, startTcpProxy } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
 
@@ -282,40 +279,6 @@ describe('failures of workers and runs', () => {
     await worker.saw('worker_id')
     worker.stop()
     expect((await worker.done).code).toBe(0)
-  })
-})
-
-describe('a worker in this process', () => {
-  const self = { id: randomUUID(), version: '', concurrency: 2, source: '', queue: 'windows_test' }
-
-  /** Starts a worker, for which one window of a run is put in. */
-  async function startHere(changes: Partial<Services>, options: SetupOptions = {}) {
-    await begin(options)
-    const services = { ...setup.services, ...changes }
-    const { warehouse } = setup.database
-    const queue = await openQueue(warehouse, self.queue, quiet)
-    closeLater(() => queue.close())
-    const [run] = await setup.database.rows<{ run_id: number }>(
-      `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
-       values ('sync', '', 1, '', '', now() + interval '1 hour') returning run_id`,
-    )
-    const settings = { command: 'sync', acceptDeletes: false, lookbackFrom: RANGE.to }
-    const window = { id: randomUUID(), project: setup.projects[0]!.id, stream: 'chats', range: RANGE, priority: 1 }
-    await enqueueWindows(queue, run!.run_id, { ...settings, pageLimit: 1000 }, [window])
-    const worker = new QueueWorker(services, queue, self, setup.projects)
-    closeLater(() => worker.stop())
-    return { queue, worker, warehouse, runId: run!.run_id }
-  }
-
-  test('without any answer releases its window and backs off, and requests no shorter windows', async () => {
-    const { origin } = await listening(createServer(() => {}))
-    const client = openClient(`${origin}/v1`, { maxAttempts: 2, timeoutMs: 100, patienceMs: 60_000 })
-    const { worker, warehouse, runId } = await startHere({ client })
-    await worker.start()
-    const isBackingOff = () => setup.database.rows("select 1 from visibility_ops.workers where state = 'backing off'")
-    while ((await isBackingOff()).length === 0) await delay(50)
-    expect(await readResults(warehouse, runId, 10)).toEqual([])
-    expect(await windows('failures + losses = 0')).toHaveLength(1)
   })
 })
 
