@@ -1,25 +1,6 @@
-import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, test } from '@jest/globals'
-import { createLog } from '../src/core/logger.ts'
-import { processIdentity } from '../src/core/process-identity.ts'
-import { openQueue } from '../src/queue/boss.ts'
-import {
-  dropWindowsOfEndedRuns,
-  enqueueWindows,
-  type NewWindow,
-  publishResult,
-  type RunSettings,
-  readResults,
-  releaseWindow,
-  reportProgress,
-  takeWindows,
-  withdrawWindows,
-} from '../src/queue/run-windows.ts'
-import { createSharedBudget } from '../src/queue/shared-budget.ts'
-import { heartbeat, reapWindows } from '../src/queue/workers.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { inTransaction } from '../src/warehouse/transaction.ts'
 import { type RunningCli, type RunningProcess, runCli, startCli, startProcess } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { sized } from './support/long.ts'
@@ -29,7 +10,6 @@ import { expectExact, expectReport } from './support/truth.ts'
 
 const RANGE = { from: '2026-03-10', to: '2026-03-31' }
 const SMALL = { projects: 1, prompts: 4, models: 2, brands: 3 }
-const quiet = createLog({ level: 'silent', destination: { write: () => {} } })
 
 let setup: Setup
 
@@ -219,6 +199,13 @@ describe('a run with a queue', () => {
   })
 })
 
+test('without a queue, none of its tables is created', async () => {
+  await begin({ config: { queue: { mode: 'none' }, streams: ['prompts'], reports: [] } })
+  expect((await runCli(['sync'], cli())).code).toBe(0)
+  expect(await setup.database.rows("select from pg_namespace where nspname = 'visibility_queue'")).toEqual([])
+  expect((await runCli(['status', '--json'], cli())).json().queue).toBeNull()
+})
+
 describe('failures of workers and runs', () => {
   /** The service, but its answers are kept back while `isHeld`: they were computed before. */
   async function holdAnswers() {
@@ -279,139 +266,5 @@ describe('failures of workers and runs', () => {
     await worker.saw('worker_id')
     worker.stop()
     expect((await worker.done).code).toBe(0)
-  })
-})
-
-describe('windows in the queue', () => {
-  const settings: RunSettings = {
-    command: 'sync',
-    acceptDeletes: false,
-    lookbackFrom: '2026-03-25',
-    pageLimit: 1000,
-  }
-  const window = (changes: Partial<NewWindow> = {}): NewWindow => ({
-    id: randomUUID(),
-    project: 'p',
-    stream: 'chats',
-    range: { from: '2026-03-01', to: '2026-03-07' },
-    priority: 1,
-    ...changes,
-  })
-  const result = { result: { kind: 'shorten' as const }, cost: { seconds: 1, statuses: {} } }
-  const [one, two] = [randomUUID(), randomUUID()]
-
-  async function open() {
-    await begin()
-    const { warehouse } = setup.database
-    await migrate(warehouse, setup.config)
-    const queue = await openQueue(warehouse, 'windows_test', quiet)
-    closeLater(() => queue.close())
-    const runs = await setup.database.rows<{ run_id: number }>(
-      `insert into visibility_ops.runs (command, host, pid, version, source, lease_expires_at)
-       select 'sync', '', 1, '', '', now() + interval '1 hour' from generate_series(1, 2) returning run_id`,
-    )
-    const [run, other] = runs.map(({ run_id }) => run_id) as [number, number]
-    const put = (...all: NewWindow[]) => enqueueWindows(queue, run, settings, all)
-    const take = (worker = one, most = 10) => takeWindows(queue, worker, most, 60_000)
-    const publish = ({ id }: { id: string }, acceptDeletes = false) =>
-      inTransaction(warehouse, (tx) => publishResult(tx, queue, { id, acceptDeletes }, result))
-    return { queue, warehouse, run, other, put, take, publish }
-  }
-
-  test('are taken by one worker each, those of a sync first, and putting them in twice changes nothing', async () => {
-    const { put, take, queue, run } = await open()
-    const [late, early] = [window({ priority: -5 }), window({ priority: 1_000_000_000 })]
-    await put(late, early)
-    await put(late, early)
-    expect((await take(one, 1)).map(({ id }) => id)).toEqual([early.id])
-    expect((await take(two)).map(({ id }) => id)).toEqual([late.id])
-    expect(await take()).toEqual([])
-    expect(await withdrawWindows(queue, run)).toEqual([])
-  })
-
-  test('have one result: the first counts, and a late one is ignored', async () => {
-    const { put, take, publish, queue, warehouse, run } = await open()
-    await put(window())
-    const [mine] = await take()
-    expect(await releaseWindow(queue, mine!.id, { workerId: one, isLoss: true })).toBe('released')
-    const [theirs] = await take(two)
-    expect(await releaseWindow(queue, mine!.id, { workerId: one })).toBe('not-mine')
-    await publish(mine!)
-    await publish(theirs!)
-    expect(await readResults(warehouse, run, 10)).toHaveLength(1)
-    expect([await take(), await jobs()]).toEqual([[], []])
-  })
-
-  test('of a run that ended are discarded, and none that accepts deletions is loaded', async () => {
-    const { put, take, publish } = await open()
-    await put(window(), window())
-    const [begun] = await take(one, 1)
-    await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
-    expect(await take()).toEqual([])
-    await expect(publish(begun!, true)).rejects.toThrow('is over')
-    await publish(begun!)
-    expect(await jobs()).toEqual([])
-  })
-
-  test('of a worker that is silent, gone or stuck are released, and those of one with progress are not', async () => {
-    const { put, take, queue, warehouse } = await open()
-    const self = (id: string) => ({ id, version: '', concurrency: 1, source: '', queue: queue.name })
-    const health = { busy: 1, done: 0, state: 'working' as const, reason: null }
-    await put(window())
-    const [first] = await take()
-    const say = (idleMs: number) => reportProgress(warehouse, one, [{ id: first!.id, idleMs, stallAfterMs: 30_000 }])
-    await heartbeat(warehouse, self(one), health)
-    expect((await say(1000)).lost).toEqual([])
-    await reapWindows(queue, quiet)
-    expect(await windows("state = 'taken'")).toHaveLength(1)
-    // Alive, but without progress for too long.
-    await say(31_000)
-    await reapWindows(queue, quiet)
-    expect(await windows("state = 'queued'")).toMatchObject([{ losses: 1 }])
-    expect((await say(0)).lost).toEqual([first!.id])
-    // Silent.
-    await take()
-    await setup.database.rows("update visibility_ops.workers set seen_at = now() - interval '10 seconds'")
-    await reapWindows(queue, quiet)
-    expect(await windows("state = 'queued'")).toMatchObject([{ losses: 2 }])
-    // A process of this machine that is gone.
-    await take()
-    const gone = `${processIdentity().split('/').slice(0, 2).join('/')}/999999999/1`
-    await setup.database.rows('update visibility_ops.workers set seen_at = now(), process = $1', [gone])
-    await reapWindows(queue, quiet)
-    expect(await windows("state = 'queued'")).toMatchObject([{ losses: 3 }])
-  })
-
-  test('of ended runs are removed by the next run, and others stay', async () => {
-    const { put, take, queue, run, other } = await open()
-    await put(window(), window())
-    await take(one, 1)
-    const own = window()
-    await enqueueWindows(queue, other, settings, [own])
-    await dropWindowsOfEndedRuns(queue, { andOf: run })
-    expect((await take()).map(({ id }) => id)).toEqual([own.id])
-    await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted'")
-    await dropWindowsOfEndedRuns(queue)
-    expect([await jobs(), await windows('true')]).toEqual([[], []])
-  })
-})
-
-describe('pg-boss', () => {
-  test('is set up by many processes at once', async () => {
-    await begin()
-    const { warehouse } = setup.database
-    const all = await Promise.all(Array.from({ length: 5 }, () => openQueue(warehouse, 'windows_test', quiet)))
-    for (const { close } of all) await close()
-    expect(await setup.database.rows('select name from visibility_queue.queue')).toEqual([{ name: 'windows_test' }])
-  })
-})
-
-describe('the shared request budget', () => {
-  test('falls back to a local budget if the database does not answer', async () => {
-    await begin()
-    const broken = { opsSchema: 'x', pool: { query: () => Promise.reject(new Error('gone')) } } as never
-    const budget = createSharedBudget(broken, 'p', { perMinute: 5, owner: 'a', log: quiet })
-    const permit = await budget.acquire()
-    permit.learn({ remaining: 3, resetMs: 1000 }, false)
   })
 })
