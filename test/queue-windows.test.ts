@@ -20,6 +20,7 @@ import { createSharedBudget } from '../src/queue/shared-budget.ts'
 import { heartbeat, reapWindows } from '../src/queue/workers.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
+import { until } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
 import { createDatabase, openWarehouse, type TestDatabase } from './support/postgres.ts'
 import { configOf, FOUR_GRAINS } from './support/setup.ts'
@@ -178,6 +179,21 @@ describe('windows in the queue', () => {
     expect(await jobs()).toHaveLength(2)
   })
 
+  test('that a worker takes at the same moment are not withdrawn', async () => {
+    const { put, queue, run, warehouse, rows, windows } = await open()
+    await put(window())
+    const withdrawn = await inTransaction(warehouse, async ({ client }) => {
+      await client.query('select from visibility_queue.job for update')
+      await client.query("update visibility_ops.run_windows set state = 'taken'")
+      const pending = withdrawWindows(queue, run)
+      const waiting = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+      await until('it waits', async () => (await rows(waiting)).length > 0)
+      return { pending }
+    })
+    expect(await withdrawn.pending).toEqual([])
+    expect(await windows("state = 'taken'")).toHaveLength(1)
+  })
+
   test('that vanished are known', async () => {
     const { put, warehouse } = await open()
     const [there, gone] = [window(), window()]
@@ -270,6 +286,7 @@ describe('a queue', () => {
       nameOf({ reports: FOUR_GRAINS, labels: { topics: { to_1: 'One' } } }),
       nameOf({ reports: FOUR_GRAINS, max_bad_share: 0.2 }),
       nameOf({ reports: FOUR_GRAINS, custom_streams: [custom] }),
+      nameOf({ reports: FOUR_GRAINS, custom_streams: [{ ...custom, path: 'others' }] }),
     ]
     expect(new Set([usual, ...others]).size).toBe(others.length + 1)
     for (const name of [usual, ...others]) expect(name).toMatch(/^windows_[0-9a-f]{16}$/)
