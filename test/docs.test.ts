@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { loadConfig } from '../src/core/config/load.ts'
 import { channelTwins, configSchema, DEFAULT_REPORTS } from '../src/core/config/schema.ts'
+import { NAMES } from '../src/create/requests-file.ts'
 import { faultsSchema } from '../src/reference/change.ts'
 import { OPS_TABLES, reportNote, SUM_VIEWS, TABLES, VIEWS } from '../src/warehouse/schema/catalogue.ts'
 import { query, runCli } from './support/cli.ts'
@@ -110,6 +111,14 @@ test('"help" lists the pages and prints each, and messages name only topics that
     for (const [, topic] of text.matchAll(/(?:helpOn\('|visibility-sync help )([a-z][\w-]*)/g))
       expect([name, topics.some((page) => page.endsWith(`/${topic}.md`)) ? topic : '']).toEqual([name, topic])
   }
+})
+
+test('how-to pages name every column of a file, and count the default reports', () => {
+  for (const name of Object.keys(NAMES)) expect(read('docs/how-to/create-prompts.md')).toContain(`\`${name}\``)
+  const [reports, twins] = [DEFAULT_REPORTS.length, channelTwins(DEFAULT_REPORTS).length]
+  const numbers = ['none', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
+  const page = read('docs/how-to/add-a-breakdown.md')
+  expect(page).toContain(`the ${numbers[reports]} default reports. With \`extras: auto\`, ${numbers[twins]} of them`)
 })
 
 test('links between pages lead somewhere', () => {

@@ -10,7 +10,7 @@ import { type CreationRequest, countryCode, requestOf } from './creation-request
 /* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
 
 /** Accepted names of columns and fields. */
-const NAMES: Record<string, keyof CreationRequest> = {
+export const NAMES: Record<string, keyof CreationRequest> = {
   text: 'text',
   prompt: 'text',
   name: 'name',

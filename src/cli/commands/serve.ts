@@ -17,6 +17,7 @@ import { alertsOf } from '../run-and-report.ts'
 import { Readiness } from '../serve-readiness.ts'
 import { AfterRun, type ServeRuns, serveRuns } from '../serve-runs.ts'
 import type { Session } from '../session.ts'
+import { wrap } from '../table.ts'
 
 const ALERT_EVERY_MS = 60_000
 // The share of the grace period that a run in progress may take; the rest is for closing.
@@ -32,7 +33,7 @@ export async function serve(session: Session, options: { host?: string; port?: n
 }
 
 async function serveWith(session: Session, open: Open, options: { host?: string; port?: number }): Promise<number> {
-  const { config, log, clock, monotonic, version } = session
+  const { config, log, clock, monotonic, version, width } = session
   const ended = new AbortController()
   const watchPool = createSidePool(open.warehouse, WATCH_POOL)
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
@@ -89,10 +90,10 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     const { source, database } = open
     const next = scheduler.next('sync')
     session.print({ address, source, warehouse: database.shown, next_sync: next ?? null }, [
-      `Serving:   ${address} (status), ${address}/insights`,
-      `Source:    ${source}`,
-      `Warehouse: ${database.located}${isThere ? '' : ' (does not answer; waiting for it)'}`,
-      `Schedule:  ${cron} (${timezone}), next ${next?.toISOString() ?? 'never'}`,
+      wrap(`${address} (status), ${address}/insights`, width, 'Serving:   '),
+      wrap(source, width, 'Source:    '),
+      wrap(`${database.located}${isThere ? '' : ' (does not answer; waiting for it)'}`, width, 'Warehouse: '),
+      wrap(`${cron} (${timezone}), next ${next?.toISOString() ?? 'never'}`, width, 'Schedule:  '),
     ])
     log.info({ address, schedule: cron, timezone }, 'serving')
     watch.start((state) => readiness.databaseSeen(state, catchUp))
