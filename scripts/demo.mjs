@@ -19,9 +19,7 @@ process.env.LOG_LEVEL ||= 'warn'
 const folder = resolve('.data/demo')
 mkdirSync(folder, { recursive: true })
 process.chdir(folder)
-console.error(
-  'Demo:      synthetic data; delete the folder of the warehouse to start anew. The pages open in some seconds.',
-)
+console.error('Demo:      synthetic data; to start anew, delete the folder of the warehouse')
 
 // In this process, so that a signal arrives once. The last --config counts.
 process.argv.splice(2, args.length, 'serve', ...args, '--config', at('config/demo.yaml'))

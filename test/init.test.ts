@@ -79,6 +79,7 @@ describe('init', () => {
       }
       const env = { VISIBILITY_API_URL: 'https://a.example/v1', DATABASE_URL_FILE: '/run/secrets/url' }
       expect(await asked(env)).toEqual(['VISIBILITY_API_KEY', 'VISIBILITY_PROJECTS'])
+      expect(await asked({ ...env, VISIBILITY_PROJECTS: '' })).toEqual(['VISIBILITY_API_KEY', 'VISIBILITY_PROJECTS'])
       const all = { ...env, VISIBILITY_API_KEY: 'k', VISIBILITY_PROJECTS: 'or_1' }
       expect(await asked(all)).toEqual([])
       expect((await init(['--force'], all)).stdout).toContain('Next: npx visibility-sync check')

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { isSet } from '../../core/config/variables.ts'
+import { given } from '../../core/config/variables.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
 import type { Session } from '../session.ts'
@@ -31,7 +31,7 @@ export async function init(session: Session, options: { force?: boolean }): Prom
     if (isNew && existsSync(file)) rmSync(file)
     throw new UsageError(`${file}: cannot be written (${messageOf(cause)})`)
   }
-  const unset = VARIABLES.filter(([name]) => !isSet(name, session.env))
+  const unset = VARIABLES.filter(([name]) => given(name, session.env) === undefined)
   session.print({ file, schema, unset: unset.map(([name]) => name) }, [
     `Wrote ${file}, where every setting is explained, and ${schema} for editors.`,
     unset.length > 0 && 'Now set\n',

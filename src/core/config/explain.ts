@@ -2,7 +2,7 @@ import { REDACTED } from '../redactor.ts'
 import { valueAt } from './describe-issue.ts'
 import { SECRET_ADDRESS, SECRET_NAME } from './secrets.ts'
 import { everySetting } from './settings.ts'
-import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
+import { given, ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
 /* The settings as they were understood, for people who wonder why something happens. */
 
@@ -56,11 +56,6 @@ function originOf(path: readonly string[], written: unknown, env: NodeJS.Process
   if (text === undefined || text === null) return 'default'
   const names = typeof text === 'string' ? [...text.matchAll(PLACEHOLDER)].map(([, name]) => name!) : []
   return names.length === 0 ? 'file' : `file, from ${[...new Set(names)].join(', ')}`
-}
-
-function given(variable: string, env: NodeJS.ProcessEnv): string | undefined {
-  if (env[variable]?.trim()) return `variable ${variable}`
-  return env[`${variable}_FILE`]?.trim() ? `the file that ${variable}_FILE names` : undefined
 }
 
 function shown(path: readonly string[], value: unknown): unknown {
