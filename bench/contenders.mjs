@@ -100,7 +100,7 @@ export async function floorOfWriting({ databaseUrl, pages }) {
 
 function flat(row) {
   return [
-    'p',
+    'or_bench',
     row.date,
     row.brand.id,
     row.prompt?.id ?? null,
@@ -151,7 +151,7 @@ export async function naive({ url, range, databaseUrl }) {
     rows += parsed.length
     for (let start = 0; start < parsed.length; start += 1000) {
       const values = parsed.slice(start, start + 1000).map(({ brand, prompt, model, ...rest }) => ({
-        project_id: 'p',
+        project_id: 'or_bench',
         brand_id: brand,
         prompt_id: prompt,
         model_id: model,
@@ -180,7 +180,7 @@ export async function product({
   folder,
   command = 'backfill',
   concurrency = 4,
-  projects = 'p',
+  projects = 'or_bench',
 }) {
   const config = join(folder, 'sync.yaml')
   writeFileSync(

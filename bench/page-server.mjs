@@ -21,7 +21,7 @@ let cache = new Map()
 const hex = (number) => (number >>> 0).toString(16).padStart(8, '0')
 const uuid = (a, b) => `${hex(a * 2654435761)}-${hex(b).slice(4)}-4000-a000-${hex(b * 40503)}${hex(a).slice(4)}`
 
-/** The rows of a day, as the text between the brackets of the answer. */
+/** The rows of a day and their totals, each as the text between the brackets of the answer. */
 function dayText(dayNumber) {
   const known = cache.get(dayNumber)
   if (known !== undefined) return known
@@ -55,22 +55,41 @@ function dayText(dayNumber) {
       position_sum: seen * 3,
       position_count: seen,
     }
-    rows.push(JSON.stringify(row))
+    rows.push(row)
   }
-  const made = { rows, text: Buffer.from(rows.join(',')), count: rows.length }
+  const made = { detail: piecesOf(rows), totals: piecesOf(totalsOf(rows)) }
   cache.set(dayNumber, made)
   return made
 }
 
+function piecesOf(items) {
+  const rows = items.map((item) => JSON.stringify(item))
+  return { rows, text: Buffer.from(rows.join(',')), count: rows.length }
+}
+
+/** The report by date alone: the rows of a day, added up for each brand. */
+function totalsOf(rows) {
+  const totals = new Map()
+  for (const { brand, date, mention_count, visibility_count, visibility_total } of rows) {
+    const sum = totals.get(brand.id) ?? { brand, date, mention_count: 0, visibility_count: 0, visibility_total: 0 }
+    totals.set(brand.id, sum)
+    sum.mention_count += mention_count
+    sum.visibility_count += visibility_count
+    sum.visibility_total += visibility_total
+  }
+  return [...totals.values()].map((sum) => ({ ...sum, visibility: sum.visibility_count / sum.visibility_total }))
+}
+
 /** Rows of a range from an offset on: whole days where they fit, parts of a day at the ends. */
-function page({ start_date, end_date, limit = 1000, offset = 0 }) {
+function page({ start_date, end_date, dimensions = [], limit = 1000, offset = 0 }) {
+  const what = dimensions.join() === 'date' ? 'totals' : 'detail'
   const [from, to] = [Date.parse(start_date) / DAY_MS, Date.parse(end_date) / DAY_MS]
-  if (shuffle) return shuffledPage(from, to, limit, offset)
+  if (shuffle) return shuffledPage(what, from, to, limit, offset)
   const parts = []
   let skip = offset
   let left = limit
   for (let day = from; day <= to && left > 0; day++) {
-    const { rows, text, count } = dayText(day)
+    const { rows, text, count } = dayText(day)[what]
     if (skip >= count) {
       skip -= count
       continue
@@ -85,9 +104,9 @@ function page({ start_date, end_date, limit = 1000, offset = 0 }) {
 }
 
 /** A page of all rows of the range in an order that no other answer has. */
-function shuffledPage(from, to, limit, offset) {
+function shuffledPage(what, from, to, limit, offset) {
   const rows = []
-  for (let day = from; day <= to; day++) rows.push(...dayText(day).rows)
+  for (let day = from; day <= to; day++) rows.push(...dayText(day)[what].rows)
   for (let index = rows.length - 1; index > 0; index--) {
     const other = Math.floor(Math.random() * (index + 1))
     ;[rows[index], rows[other]] = [rows[other], rows[index]]

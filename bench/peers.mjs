@@ -190,7 +190,7 @@ export async function benchPeers({ rows, rounds, only }) {
       DO_NOT_TRACK: '1',
       VISIBILITY_API_URL: url,
       VISIBILITY_API_KEY: 'k',
-      VISIBILITY_PROJECTS: 'p',
+      VISIBILITY_PROJECTS: 'or_bench',
       DATABASE_URL: address.href,
       VISIBILITY_CONFIG: join(home, 'sync.yaml'),
       LOG_LEVEL: 'warn',

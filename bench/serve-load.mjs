@@ -46,7 +46,7 @@ const serve = start([at('../bin/visibility-sync.js'), 'serve', '--port', '0'], {
   PATH: process.env.PATH,
   VISIBILITY_API_URL: api,
   VISIBILITY_API_KEY: 'k',
-  VISIBILITY_PROJECTS: 'p',
+  VISIBILITY_PROJECTS: 'or_bench',
   DATABASE_URL: server.url,
   VISIBILITY_CONFIG: config,
   VISIBILITY_TOKEN: 'a-token-for-tests',

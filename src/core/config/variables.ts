@@ -63,11 +63,6 @@ export function wantsColour(isTerminal: boolean, env: NodeJS.ProcessEnv = proces
   return isTerminal && env.TERM !== 'dumb'
 }
 
-/** Whether a variable is set, or names a file with its value. */
-export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
-  return (env[name] ?? env[`${name}_FILE`]) !== undefined
-}
-
 /** The variables that a program of the system needs, and none of ours, which may be secret. */
 export function systemEnvironment(env: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
   const { PATH, HOME, TMPDIR, TZ, LD_LIBRARY_PATH } = env
