@@ -23,6 +23,17 @@ describe('commands', () => {
     expect(help.stdout).toContain('3 another run holds the lock')
   })
 
+  test.each([
+    ['sync', '--project'],
+    ['backfill', '--from'],
+    ['quarantine', 'list', '--limit'],
+    ['metabase', '--url'],
+    ['help'],
+  ])('a key that is pasted as an argument of %s %s is not shown', async (...words) => {
+    const { code, stderr } = await runCli([...words, 'sk_live_1234567890abcd'])
+    expect([code, stderr]).toEqual([2, expect.not.stringContaining('1234567890')])
+  })
+
   describe('bad usage exits 2 with one message, before any request or table', () => {
     const cases: [string, string[], string][] = [
       ['an unknown command', ['sink'], "unknown command 'sink'"],
@@ -73,10 +84,10 @@ describe('commands', () => {
       const told = `--project: "${name.toLowerCase()}" is the name of ${first}: give the id`
       expect([args[0], code, stderr]).toEqual([args[0], 2, `visibility-sync: ${told}\n`])
     }
-    const unknown = await run('sync', '--project', 'Handelsgesellschaft2027')
+    const unknown = await run('sync', '--project', 'Handelsgesellschaft 2027')
     expect([unknown.code, unknown.stderr]).toEqual([
       2,
-      expect.stringContaining(`--project: got "Handelsgesellschaft2027"; configured are: ${first}, ${second}`),
+      expect.stringContaining(`--project: got "Handelsgesellschaft 2027"; configured are: ${first}, ${second}`),
     ])
   })
 

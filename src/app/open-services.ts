@@ -7,7 +7,7 @@ import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, RefusedError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { didYouMean, inQuotes, listSome } from '../core/text.ts'
+import { didYouMean, listSome } from '../core/text.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
@@ -143,7 +143,7 @@ export class UnknownProjectError extends UsageError {
     readonly given: string,
     allowed: string,
   ) {
-    super(`--project: got ${inQuotes(given)}; ${allowed}`)
+    super(`--project: got ${shownId(given)}; ${allowed}`)
   }
 }
 

@@ -1,6 +1,6 @@
 import { Argument, type Command, Option } from 'commander'
+import { shownText } from '../core/config/describe-issue.ts'
 import { UsageError } from '../core/errors.ts'
-import { inQuotes } from '../core/text.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { CreateOptions } from './commands/create.ts'
 import type { CommandKind, Session } from './session.ts'
@@ -42,7 +42,7 @@ function wholeNumber(flags: string, about: string, [from, to]: [from: number, to
       const value = Number(text)
       if (/^\d+$/.test(text) && value >= from && value <= to) return value
       const name = flags.split(' ')[0]
-      throw new UsageError(`${name}: got ${inQuotes(text, 40)}; allowed: a whole number from ${from} to ${to}`)
+      throw new UsageError(`${name}: got ${shownText(text, 40)}; allowed: a whole number from ${from} to ${to}`)
     })
 }
 

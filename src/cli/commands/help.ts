@@ -1,9 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename } from 'node:path'
+import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { createRedactor } from '../../core/redactor.ts'
-import { didYouMean, inQuotes } from '../../core/text.ts'
+import { didYouMean } from '../../core/text.ts'
 import type { Session } from '../session.ts'
 import { renderTable } from '../table.ts'
 
@@ -38,7 +39,7 @@ export async function help(session: Session, _options: object, topic?: string): 
       topic,
       topics.map((one) => one.topic),
     )
-    throw new UsageError(`help: got ${inQuotes(topic)}; allowed: a topic that "visibility-sync help" lists${meant}`)
+    throw new UsageError(`help: got ${shownText(topic)}; allowed: a topic that "visibility-sync help" lists${meant}`)
   }
   // Its examples are no secrets, even if one of them is the key in the environment.
   session.print(page, page.text.trimEnd(), createRedactor())

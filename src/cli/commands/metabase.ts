@@ -1,8 +1,9 @@
 import { withExisting } from '../../app/open-services.ts'
+import { shownText } from '../../core/config/describe-issue.ts'
 import { refusePlainHttp } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { decoded } from '../../core/redactor.ts'
-import { count, inQuotes } from '../../core/text.ts'
+import { count } from '../../core/text.ts'
 import { connectMetabase } from '../../packs/metabase/api.ts'
 import { provision } from '../../packs/metabase/provision.ts'
 import { listRestrictions } from '../../warehouse/schema/restrict-reader.ts'
@@ -14,7 +15,7 @@ import { readUse } from './pack.ts'
 export async function metabase(session: Session, { url, project }: { url: string; project?: string }): Promise<number> {
   const { metabase: settings, warehouse, allow_http, redactor } = session.config
   if (!/^https?:\/\//.test(url) || !URL.canParse(url))
-    throw new UsageError(`--url: got ${inQuotes(url)}; allowed: an address such as https://metabase.example.com`)
+    throw new UsageError(`--url: got ${shownText(url)}; allowed: an address such as https://metabase.example.com`)
   refusePlainHttp(url, '--url', allow_http)
   if (settings.database_url === undefined)
     throw new UsageError(

@@ -1,7 +1,8 @@
 import { withExisting } from '../../app/open-services.ts'
+import { shownText } from '../../core/config/describe-issue.ts'
 import { showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, count, inQuotes } from '../../core/text.ts'
+import { clip, count } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/days.ts'
 import {
   groupQuarantine,
@@ -221,5 +222,5 @@ function printRetry(session: Session, result: RetryResult): void {
 
 function parseId(text: string): number {
   if (/^\d{1,15}$/.test(text)) return Number(text)
-  throw new UsageError(`quarantine: got ${inQuotes(text, 40)}; allowed: the number of an entry`)
+  throw new UsageError(`quarantine: got ${shownText(text, 40)}; allowed: the number of an entry`)
 }

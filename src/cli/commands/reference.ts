@@ -1,6 +1,7 @@
+import { shownText } from '../../core/config/describe-issue.ts'
 import { UsageError } from '../../core/errors.ts'
 import { createRedactor } from '../../core/redactor.ts'
-import { didYouMean, inQuotes } from '../../core/text.ts'
+import { didYouMean } from '../../core/text.ts'
 import { untilStopped } from '../../core/waiting.ts'
 import { faultsSchema } from '../../reference/change.ts'
 import { startReference } from '../../reference/server.ts'
@@ -53,7 +54,7 @@ function parseFaults(settings: string[]): Record<string, unknown> {
     const [name, ...rest] = setting.split('=')
     const text = rest.join('=')
     if (name === undefined || name === '' || text === '')
-      throw new UsageError(`--fault: got ${inQuotes(setting)}; allowed: name=value, such as server_error=0.1`)
+      throw new UsageError(`--fault: got ${shownText(setting)}; allowed: name=value, such as server_error=0.1`)
     try {
       return [name, JSON.parse(text) as unknown]
     } catch {

@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
-import { clip, count, didYouMean, inQuotes } from '../text.ts'
+import { clip, count, didYouMean } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue, shownText } from './describe-issue.ts'
@@ -368,5 +368,5 @@ export function parseFirstDay(text: string, option: string, { earliest_date }: F
 
 export function parseDay(text: string, option: string): Day {
   if (isDay(text)) return text
-  throw new UsageError(`${option}: got ${inQuotes(text, 40)}; allowed: a real calendar date, YYYY-MM-DD`)
+  throw new UsageError(`${option}: got ${shownText(text, 40)}; allowed: a real calendar date, YYYY-MM-DD`)
 }
