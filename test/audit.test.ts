@@ -80,6 +80,26 @@ describe('an audit', () => {
     await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
   })
 
+  test('models whose ids differ only in case are reported', async () => {
+    await start()
+    expect((await cli('audit')).stdout).not.toContain('spelled')
+    const modelsOf = () =>
+      setup.database.rows<{ id: string }>('select model_id as id from visibility.models order by 1')
+    const before = await modelsOf()
+    const day = '2026-03-20'
+    const lie: Lie = (sent, asked) =>
+      asked.dimensions.includes('model_id')
+        ? sent.map((row) => ({ ...row, model: { id: (row.model as { id: string }).id.toLowerCase() } }))
+        : sent
+    await lyingTo(setup, lie, () => setup.sync({ command: 'backfill', range: { from: day, to: day } }))
+    expect((await modelsOf()).length).toBe(2 * before.length)
+    const audit = await cli('audit')
+    expect([audit.code, audit.stdout]).toEqual([0, expect.stringContaining('No differences')])
+    for (const { id } of before)
+      expect(audit.stdout).toContain(`the model ${id} of Fernweh is spelled like ${id.toLowerCase()} but for case`)
+    expect((await cli('audit', '--json')).json().notes.length).toBe(before.length)
+  })
+
   test('a repair that leaves differences behind fails', async () => {
     await start()
     await setup.database.rows("delete from visibility.by_prompt where date = '2026-03-05'")

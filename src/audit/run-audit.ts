@@ -8,6 +8,7 @@ import type { RunReport } from '../sync/run/report.ts'
 import { newRunMemory, type Services, type SyncedProject } from '../sync/run/run.ts'
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
+import { modelsAlike } from '../warehouse/load/entities.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { recheckSummaries } from '../warehouse/schema/summaries.ts'
 import { type AuditedStream, auditProject } from './audit-project.ts'
@@ -15,6 +16,8 @@ import { type AuditedStream, auditProject } from './audit-project.ts'
 export interface AuditResult {
   requests: number
   audited: AuditedStream[]
+  /** Notes that are no differences, a sentence each. */
+  notes: string[]
   /** How many days differ in the end. */
   remaining: number
   repair: RunReport | undefined
@@ -51,6 +54,7 @@ async function performAudit(services: Services, request: AuditRequest, observer:
       const result = await compareAndRepair(services, own, observer).catch((error: unknown) => {
         throw late.signal.aborted && !signal.aborted ? late.signal.reason : error
       })
+      for (const note of result.notes) log.info(note)
       const isRepaired = result.repair === undefined || result.repair.outcome === 'complete'
       const outcome = result.remaining === 0 && isRepaired ? 'complete' : 'partial'
       return { result, outcome, summary: result.audited }
@@ -82,6 +86,9 @@ async function compareAndRepair(
     return found
   }
   await retry(() => recheckSummaries(warehouse, config))
+  const ids = projects.map(({ id }) => id)
+  // A repair forgets models that no row names any more.
+  const notes = await retry(() => modelsAlike(warehouse, ids))
   const audited = await compareAll()
   const wrong = wrongDays(audited)
   // First: if the repair fails or is killed, the next sync reads them. Days that the service changed are marked already.
@@ -90,13 +97,13 @@ async function compareAndRepair(
     if (days.length > 0) await retry(() => forgetDays(warehouse, { projectId: project_id, stream }, days))
   }
   if (wrong.size === 0 || !mayRepair)
-    return { requests, audited, remaining: countDiffering(audited), repair: undefined }
+    return { requests, audited, notes, remaining: countDiffering(audited), repair: undefined }
   const streams = services.streams.byDay
   const only = (projectId: string) => wrong.get(projectId) ?? []
   const request = { command: 'audit --repair', projects, streams, only, signal }
   const repair = await runSync(services, request, observer, execute)
   signal.throwIfAborted()
-  return { requests, audited, remaining: countDiffering(await compareAll()), repair }
+  return { requests, audited, notes, remaining: countDiffering(await compareAll()), repair }
 }
 
 function countDiffering(audited: readonly AuditedStream[]): number {

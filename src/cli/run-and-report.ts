@@ -159,9 +159,9 @@ async function sendEnd(
 }
 
 /** Of an audit; the run's number and its seconds are added later. */
-export function auditReport({ remaining, repair }: AuditResult, source: string): RunReport {
+export function auditReport({ remaining, repair, notes }: AuditResult, source: string): RunReport {
   return {
-    ...{ run_id: NO_RUN, command: 'audit', source, seconds: 0, notes: [], streams: repair?.streams ?? [] },
+    ...{ run_id: NO_RUN, command: 'audit', source, seconds: 0, notes, streams: repair?.streams ?? [] },
     outcome: remaining === 0 ? (repair?.outcome ?? 'complete') : 'partial',
     ...(remaining === 0 ? {} : { error: `${remaining} days still differ from the service` }),
   }

@@ -10,7 +10,7 @@ import { withRetries } from '../../warehouse/retry.ts'
 import { namesIn, type ProjectNames } from '../project-names.ts'
 import { auditReport, runAndReport } from '../run-and-report.ts'
 import type { Part, Selection, Session } from '../session.ts'
-import { bad, good, renderTable, warning, wrap } from '../table.ts'
+import { bad, good, renderTable, warning, wrap, wrapNote } from '../table.ts'
 
 /** `audit`: days whose warehouse sums differ from the service; with --repair they are read again. */
 export async function audit(session: Session, options: Selection & { repair?: boolean }): Promise<number> {
@@ -54,6 +54,7 @@ function render(result: AuditResult, repair: boolean, names: ProjectNames, width
     ...(compared.length > 0 ? [table, ''] : []),
     ...(reasons.length > 0 ? ['Left out:', ...reasons.map((reason) => wrap(reason, width, '  ', '    ')), ''] : []),
     wrap(verdict(result, repair, days), width),
+    ...result.notes.map((note) => wrapNote(`${warning('!')} ${names.within(note)}`, width, '  ', '    ')),
     // A repair is a run, which may itself be less than complete.
     run !== undefined &&
       run.outcome !== 'complete' &&

@@ -131,6 +131,19 @@ export async function forgetUnnamed(warehouse: Warehouse, projectIds: readonly s
   )
 }
 
+/** Sentences on models whose ids differ only in case: the service may have renamed one, and rows have both. */
+export async function modelsAlike(warehouse: Warehouse, projectIds: readonly string[]): Promise<string[]> {
+  const models = tableName(warehouse, 'models')
+  const { rows } = await warehouse.pool.query<{ note: string }>(
+    `select format('the model %s of %s is spelled like %s but for case: rows of both are counted apart', a.model_id, project_id, b.model_id)
+       as note
+     from ${models} a join ${models} b using (project_id)
+     where project_id = any($1) and lower(a.model_id) = lower(b.model_id) and a.model_id < b.model_id collate "C" order by 1`,
+    [projectIds],
+  )
+  return rows.map(({ note }) => note)
+}
+
 function entityKey(projectId: string, kind: string, id: string): string {
   return `${projectId}\0${kind}\0${id}`
 }
