@@ -80,6 +80,38 @@ describe('an audit', () => {
     await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
   })
 
+  test('wrong shares, positions and sentiments of all reports are repaired, or the audit fails and the next sync repairs them', async () => {
+    await start()
+    const reports = [...FOUR_GRAINS.map(({ name }) => name), 'by_tag']
+    const spoil = async (date: string) => {
+      for (const name of reports)
+        await setup.database.rows(
+          `update visibility.${name} set share_of_voice = 0.5, position = 7, sentiment = 3 where date = $1`,
+          [date],
+        )
+    }
+    const spoilt = async () => {
+      const counts = reports.map((name) =>
+        setup.database.rows<{ n: number }>(
+          `select count(*)::int as n from visibility.${name} where share_of_voice = 0.5 and position = 7 and sentiment = 3`,
+        ),
+      )
+      return (await Promise.all(counts)).map(([row]) => row!.n > 0)
+    }
+    await spoil('2026-03-08')
+    const repaired = await cli('audit', '--repair', '--json')
+    expect([repaired.code, repaired.json().remaining, await spoilt()]).toEqual([0, 0, reports.map(() => false)])
+
+    await spoil('2026-03-12')
+    const lie: Lie = (sent, asked) => (asked.dimensions.includes('prompt_id') ? { error: 'no' } : sent)
+    const audit = () =>
+      runAudit(setup.services, { projects: setup.projects, repair: true, signal: new AbortController().signal })
+    const { repair } = await lyingTo(setup, lie, audit)
+    expect([repair?.outcome, await spoilt()]).toEqual(['partial', reports.map((name) => name === 'by_prompt')])
+    await setup.sync()
+    expect(await spoilt()).toEqual(reports.map(() => false))
+  })
+
   test('models whose ids differ only in case are reported', async () => {
     await start()
     expect((await cli('audit')).stdout).not.toContain('spelled')
