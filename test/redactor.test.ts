@@ -73,6 +73,11 @@ test('a short secret is no part of a word, of any script, and is not looked for 
   expect(redactor.text('seven7… eight8…')).toBe(`seven7… ${R}…`)
 })
 
+test('an encoded form counts anywhere from eight characters on', () => {
+  const redactor = createRedactor(['ab"cdef', 'a"bcde'])
+  expect(redactor.text('xab\\"cdefx xa\\"bcdex')).toBe(`x${R}x xa\\"bcdex`)
+})
+
 describe('a password in an address is removed', () => {
   test.each([
     ['postgresql://ann:p:w/x@h/d', `postgresql://ann:${R}@h/d`],
