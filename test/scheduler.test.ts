@@ -33,6 +33,7 @@ test('a time that occurs twice fires once', () => {
 })
 
 test('the next and the last time are computed, also far ahead', () => {
+  expect(createCron('0 0 29 2 *', 'UTC').next(new Date('2097-01-01'))).toEqual(new Date('2104-02-29T00:00:00Z'))
   const berlin = createCron('30 2 * * *', 'Europe/Berlin')
   expect(berlin.next(new Date('2026-03-29T00:00:00Z'))).toEqual(new Date('2026-03-29T01:00:00Z'))
   expect(berlin.next(new Date('2026-03-29T01:00:00Z'))).toEqual(new Date('2026-03-30T00:30:00Z'))

@@ -56,7 +56,8 @@ export function createCron(text: string, timezone: string): Cron {
     return undefined
   }
   return {
-    next: (after) => search(after.getTime(), 1, 367 * DAY),
+    // A leap day may be eight years ahead.
+    next: (after) => search(after.getTime(), 1, 9 * 366 * DAY),
     previous: (before) => search(before.getTime(), -1, 7 * DAY),
   }
 }
