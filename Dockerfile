@@ -35,6 +35,8 @@ COPY --from=packages /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY package.json LICENSE ./
 COPY bin bin
+# Scripts of orchestrators call it by its name.
+RUN ln -s /app/bin/visibility-sync.js /usr/local/bin/visibility-sync
 COPY sql sql
 COPY config/sync.yaml config/sync.schema.json config/
 COPY templates templates
