@@ -26,7 +26,7 @@ const MOST_ITEMS = 2 * PAGE_LIMIT_MAX
  * cannot hold too many.
  */
 const MOST_VALUES = 1_000_000
-const SMALL_BYTES = 4_194_304
+const SMALL_BYTES = 6_291_456
 const MOST_UNKNOWN_FIELDS = 20
 
 interface Asked {
