@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from '@jest/globals'
-import { loadConfig } from '../src/core/config/load.ts'
+import { daysOfInterest, loadConfig } from '../src/core/config/load.ts'
 import { UsageError } from '../src/core/errors.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-config-'))
@@ -47,6 +47,17 @@ test('an empty file gives the documented defaults', () => {
   ])
   expect(config.reports.every(({ dimensions }) => dimensions.includes('date'))).toBe(true)
   expect(config.schedule).toEqual({ cron: '15 * * * *', timezone: 'UTC', audit_cron: '40 3 * * *', jitter_seconds: 0 })
+})
+
+test('without dates the last 90 days are read, and none before earliest_date', () => {
+  const days = (yaml: string) => daysOfInterest(load(yaml), '2026-03-31')
+  expect(days('')).toEqual({ from: '2025-12-31', to: '2026-03-31' })
+  expect(days('end_date: 2026-03-01')).toEqual({ from: '2025-12-01', to: '2026-03-01' })
+  expect(days('end_date: 2026-05-01')).toEqual({ from: '2025-12-31', to: '2026-05-01' })
+  expect(days('start_date: 2026-01-01')).toEqual({ from: '2026-01-01', to: '2026-03-31' })
+  expect(days('earliest_date: 2026-03-01').from).toBe('2026-03-01')
+  expect(days('earliest_date: 2015-01-01').from).toBe('2025-12-31')
+  expect(days('{earliest_date: 2015-01-01, start_date: 2016-01-01}').from).toBe('2016-01-01')
 })
 
 test('an sslmode that does not exist is refused, and the message lists those that do', () => {

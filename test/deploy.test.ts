@@ -216,6 +216,25 @@ describe('the supply chain', () => {
   })
 })
 
+test('a release has provenance and an SBOM of the shipped files', () => {
+  const [{ jobs }] = documents('.github/workflows/release.yml')
+  const steps = (job: string) => JSON.stringify(jobs[job].steps)
+  expect(steps('package')).toContain('npm sbom --package-lock-only --omit=dev')
+  expect(steps('package')).toContain('> release/sbom.cdx.json')
+  expect(steps('image')).toContain('"provenance":"mode=max","sbom":true')
+  const attested = jobs.attest.steps.map((step: any) => step.with?.['sbom-path'] ?? step.with?.['subject-digest'])
+  expect(attested.filter(Boolean)).toEqual(['release/sbom.cdx.json', '${{ needs.image.outputs.digest }}'])
+  expect(jobs.npm.needs).toEqual(['package', 'attest'])
+  expect(steps('npm')).toContain('npm publish release/*.tgz --provenance --access public --ignore-scripts')
+  // The workflow itself is trusted.
+  expect(steps('npm')).not.toMatch(/secrets|TOKEN/)
+  const command = ['sbom', '--package-lock-only', '--omit=dev', '--sbom-format=cyclonedx', '--sbom-type=application']
+  const { components } = JSON.parse(execFileSync('npm', command, { cwd: root, encoding: 'utf8', stdio: 'pipe' }))
+  const names = components.map(({ name }: { name: string }) => name)
+  expect(names).toContain('pg')
+  expect(names).not.toContain('jest')
+})
+
 test('Compose starts three services, each once the one before is healthy, with secrets from files', () => {
   const [compose] = documents('compose.yaml')
   expect(Object.keys(compose.services)).toEqual(['postgres', 'visibility-sync', 'metabase'])

@@ -88,6 +88,25 @@ function withConfig(setup: Setup, config: Record<string, unknown>): Pick<Setup, 
   }
 }
 
+test('check lists which extras the service offers, and which not; only a failure is a fault', async () => {
+  const setup = await setUp({
+    world: small,
+    extras: ['GET /tags', 'POST /reports/domains'],
+    config: { ...DAYS, extras: 'auto', streams: ['prompts'], reports: SOURCES },
+  })
+  const verdict = async () => {
+    const { json } = await runCli(['check', '--json'], { env: setup.env, config: setup.fileConfig })
+    return json().verdicts.find(({ what }: { what: string }) => what === `extras of ${setup.projects[0]!.id}`)
+  }
+  const { ok, detail } = await verdict()
+  expect(ok).toBe(true)
+  const [offered, missing] = detail.split('; not offered: ')
+  expect(offered.replace('offered: ', '').split(', ').sort()).toEqual(['domains_daily', 'tags'])
+  expect(missing.split(', ')).toEqual(expect.arrayContaining(['topics (HTTP 404)', 'urls_daily (HTTP 404)']))
+  setup.service.setFaults({ ...NO_LIMIT, server_error: 1, only_path: '/v1/tags' })
+  expect(await verdict()).toMatchObject({ ok: false, detail: expect.stringMatching(/GET \/tags: HTTP 50/) })
+})
+
 describe('against a service that offers all of it', () => {
   let setup: Setup
   const rows = async (sql: string) => (await setup.database.warehouse.pool.query(sql)).rows

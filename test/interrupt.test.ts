@@ -386,4 +386,23 @@ describe('frozen connections', () => {
     clearTimeout(killer)
     expect([result.code, result.json().outcome]).toEqual([1, 'interrupted'])
   })
+
+  test('SIGTERM ends an audit that waits for the database', async () => {
+    await begin()
+    await setup.sync()
+    // Its sums may take ten minutes, and get no answer.
+    const holder = await setup.database.warehouse.pool.connect()
+    await holder.query('begin; lock table visibility.by_prompt in access exclusive mode')
+    const audit = startProcess(['audit', '--json'], { env: setup.env, config: setup.fileConfig })
+    const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+      and application_name like 'visibility-sync%'`
+    await until(async () => (await setup.database.rows(waiting)).length > 0)
+    audit.child.kill('SIGTERM')
+    const killer = setTimeout(() => void audit.child.kill('SIGKILL'), 30_000)
+    const { code } = await audit.done
+    clearTimeout(killer)
+    await holder.query('rollback')
+    holder.release()
+    expect(code).toBe(1)
+  })
 })

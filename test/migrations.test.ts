@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { readLedgerSize } from '../src/ledger/retention.ts'
+import { lockRun } from '../src/ledger/run-lock.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { readMigrations } from '../src/warehouse/schema/migrations.ts'
 import { runCli } from './support/cli.ts'
@@ -424,6 +425,19 @@ describe('tables in months', () => {
     const { tables } = await readLedgerSize(setup.database.warehouse)
     expect(tables.filter((table) => table.name.startsWith('brand_daily'))).toEqual([])
     await expectExact(setup.database, truth())
+  })
+
+  test('a second move at the same time is refused, and moves nothing', async () => {
+    await begin('none')
+    await migrate(setup.database.warehouse, setup.config)
+    const pair = { projectId: '*', stream: 'partition' }
+    const start = { command: 'partition', version: 'test', source: '' }
+    const lock = await lockRun(setup.database.warehouse, [pair], start, { log: setup.services.log })
+    const second = await runCli(['partition'], cli('month'))
+    const told = 'tables are being moved into months by run'
+    expect([second.code, second.stderr]).toEqual([3, expect.stringContaining(told)])
+    expect(await setup.database.rows("select from pg_class where relkind = 'p'")).toEqual([])
+    await lock.release()
   })
 
   test('views and indexes that would be lost are named, and nothing is moved', async () => {

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
@@ -192,6 +192,25 @@ describe('the pool of pages', () => {
   })
 })
 
+describe('closing the pool of pages', () => {
+  test('waits neither for a read in progress nor for a network without answers', async () => {
+    const database = await createDatabase()
+    const proxy = await startTcpProxy(database.url)
+    const name = 'closed side pool of a test'
+    const options = { name, connections: 2, waiting: 2, patienceMs: 60_000, limitMs: 60_000 }
+    const pool = createSidePool(await openWarehouse(proxy.url), options)
+    const reading = pool.read((bound) => bound.pool.query('select pg_sleep(600)')).catch((error: unknown) => error)
+    const isReading = () =>
+      database.rows("select from pg_stat_activity where application_name = $1 and wait_event = 'PgSleep'", [name])
+    await until(async () => (await isReading()).length > 0)
+    proxy.freeze()
+    pool.close()
+    expect(await reading).toBeInstanceOf(TransientError)
+    proxy.resume()
+    await expect(pool.read((bound) => bound.pool.query('select 1'))).rejects.toThrow()
+  })
+})
+
 describe('a database that cannot be used', () => {
   /* What each way of failing to use a database says, on servers that really fail so. */
 
@@ -327,6 +346,31 @@ describe('a database that cannot be used', () => {
       expect(unknown.message).toContain('The name of its host does not resolve')
       expect(unknown.message).not.toContain('docker run')
     })
+  })
+
+  test('a standby, which can only be read, is a wrong setting: check and sync name it, and read nothing', async () => {
+    const setup = await setUp({ world: { projects: 1, prompts: 2 } })
+    await server.release()
+    const signal = join(data(), 'standby.signal')
+    writeFileSync(signal, '')
+    if (process.getuid?.() === 0) chownSync(signal, statSync(data()).uid, statSync(data()).gid)
+    server = await startEmbedded({ folder: folder.path, settings: { hot_standby: 'on' } })
+    try {
+      const cli = { env: { ...setup.env, DATABASE_URL: server.url }, config: setup.fileConfig }
+      const checked = await runCli(['check'], cli)
+      expect([checked.code, checked.stdout]).toEqual([
+        1,
+        expect.stringMatching(/✗ privileges: the server can only\s+be read.*name\s+the\s+primary/s),
+      ])
+      const { length } = setup.service.requests
+      const synced = await runCli(['sync'], cli)
+      expect([synced.code, synced.stderr]).toEqual([2, expect.stringContaining('name the primary in DATABASE_URL')])
+      expect(setup.service.requests.slice(length)).toEqual([])
+    } finally {
+      await server.release()
+      rmSync(signal)
+      server = await startEmbedded({ folder: folder.path, settings: { ssl: 'on' } })
+    }
   })
 
   describe('exit codes', () => {
