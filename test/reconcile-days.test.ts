@@ -31,6 +31,10 @@ const start = async (options: SetupOptions = {}) => {
 }
 const project = (index = 0) => setup.service.world.projects[index]!
 const lying = <T>(lie: Lie, work: () => Promise<T>) => lyingTo(setup, lie, work)
+const later = (hours: number) => {
+  const { clock } = setup.services
+  setup.services.clock = () => new Date(clock().getTime() + hours * 3_600_000)
+}
 const isExact = async (reports = FOUR_GRAINS) =>
   expectExact(setup.database, { world: setup.service.world, range: RANGE, reports }).then(
     () => true,
@@ -501,4 +505,18 @@ test('after a run with a difference, the next run compares the whole history, wh
   setup.service.requests.length = 0
   await setup.sync()
   expect(controls()).toBe(1)
+})
+
+test('an old day of which most vanished from the service is put in review by the history check', async () => {
+  await start({ config: { lookback_days: 3 } })
+  await setup.sync()
+  const chats = setup.service.world.chatsOf(project(), '2026-02-20')
+  for (const { id } of chats.slice(0, 8)) setup.service.world.dropChat(id)
+  later(25)
+  const report = await setup.sync()
+  const held = await setup.database.rows<{ stream: string }>(
+    "select stream from visibility_ops.coverage where date = '2026-02-20' and state = 'held' order by 1",
+  )
+  const names = ['brand_daily', 'by_model', 'by_prompt', 'by_topic', 'chats']
+  expect([report.outcome, held.map(({ stream }) => stream)]).toEqual(['partial', names])
 })

@@ -12,6 +12,7 @@ import {
   type StoredControlDay,
   saveHistoryCheck,
   storeControl,
+  versionOf,
 } from '../../ledger/control-totals.ts'
 import { markChanged, readDays, readDifferingDays, settleDays } from '../../ledger/days.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
@@ -118,7 +119,7 @@ export async function acceptControl(
   )
   const changed = [...accepted].flatMap(([day, { rowsDigest }]) => {
     const known = before.get(day)
-    return known === undefined || known.rowsDigest === rowsDigest ? [] : [day]
+    return known === undefined || versionOf(known) === versionOf(answer) ? [] : [day]
   })
   await storeControl(tx, key, accepted, runId)
   const others = streams.byDay.filter(
