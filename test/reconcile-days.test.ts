@@ -520,3 +520,22 @@ test('an old day of which most vanished from the service is put in review by the
   const names = ['brand_daily', 'by_model', 'by_prompt', 'by_topic', 'chats']
   expect([report.outcome, held.map(({ stream }) => stream)]).toEqual(['partial', names])
 })
+
+test('a day that changed long ago is read again in reports with filters that are not compared', async () => {
+  const filters = [{ field: 'country_code', operator: 'in', values: ['DE'] }]
+  const reports = [
+    ...FOUR_GRAINS,
+    { name: 'domains_of_one', of: 'domains', dimensions: ['date'], filters },
+    { name: 'ignored', dimensions: ['date', 'model_id'], filters },
+  ]
+  await start({ extras: 'all', config: { lookback_days: 3, reports, reconcile: { ignore: ['ignored'] } } })
+  await setup.sync()
+  setup.service.world.rewriteDays(project(), ['2026-02-20'])
+  later(25)
+  const { run_id } = await setup.sync()
+  const read = await setup.database.rows<{ stream: string }>(
+    "select stream from visibility_ops.coverage where date = '2026-02-20' and run_id = $1",
+    [run_id],
+  )
+  expect(read.map(({ stream }) => stream)).toEqual(expect.arrayContaining(['domains_of_one', 'ignored', 'by_model']))
+})

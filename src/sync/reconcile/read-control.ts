@@ -117,13 +117,15 @@ export async function acceptControl(
       return [day, { ...answer, isInReview: false }]
     }),
   )
-  const changed = [...accepted].flatMap(([day, { rowsDigest }]) => {
+  const changed = [...accepted].flatMap(([day, answer]) => {
     const known = before.get(day)
     return known === undefined || versionOf(known) === versionOf(answer) ? [] : [day]
   })
   await storeControl(tx, key, accepted, runId)
+  // Streams that are not compared follow the totals without filters.
   const others = streams.byDay.filter(
-    ({ name, filters }) => name !== loaded && filtersText(filters) === filtersText(key.filters),
+    ({ name, control, filters }) =>
+      name !== loaded && filtersText(control === undefined ? [] : filters) === filtersText(key.filters),
   )
   await markChanged(tx, key.projectId, { streams: others.map(({ name }) => name), days: changed })
   return accepted
