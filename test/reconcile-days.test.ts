@@ -539,3 +539,16 @@ test('a day that changed long ago is read again in reports with filters that are
   )
   expect(read.map(({ stream }) => stream)).toEqual(expect.arrayContaining(['domains_of_one', 'ignored', 'by_model']))
 })
+
+test('chats of yesterday that lag behind are read by the next run, whatever the lookback', async () => {
+  await start({ config: { lookback_days: 1, start_date: '2026-03-25', end_date: '2026-04-01' } })
+  const lagging: Lie = (rows, { path, offset }) => {
+    if (path !== 'chats') return rows
+    return offset > 0 ? [] : rows.filter(({ date }, at) => date !== '2026-03-30' || at % 3 > 0)
+  }
+  await lying(lagging, () => setup.sync())
+  later(25)
+  const { outcome } = await setup.sync()
+  const chats = await setup.database.rows("select from visibility.chats where date = '2026-03-30'")
+  expect([outcome, chats.length]).toEqual(['complete', 12])
+})

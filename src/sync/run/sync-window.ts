@@ -96,7 +96,7 @@ export async function syncWindow(run: Run, window: Window, context: CallContext)
     }
   }
   if (answer.kind === 'rows') {
-    const isAgreed = stream.control === 'answers' && rowCounts.size === 1
+    const isAgreed = stream.control === 'answers' && rowCounts.size === 1 && range.from < run.provisionalFrom
     return loadWindow(run, { projectStream, stream, range, read, isAgreed, ...answer })
   }
   const { notes } = answer
