@@ -552,3 +552,19 @@ test('chats of yesterday that lag behind are read by the next run, whatever the 
   const chats = await setup.database.rows("select from visibility.chats where date = '2026-03-30'")
   expect([outcome, chats.length]).toEqual(['complete', 12])
 })
+
+test('a malformed row does not hide that a long range of a report of domains is shortened', async () => {
+  const reports = [{ name: 'domains_daily', of: 'domains', dimensions: ['date'] }]
+  await start({ extras: 'all', config: { extras: 'auto', streams: [], reports } })
+  const lie: Lie = (rows, { path, from, to, offset }) => {
+    if (path !== 'reports/domains' || from === to) return rows
+    if (offset > 0) return []
+    const kept = [...new Set(rows.map(({ date }) => date!))].sort().slice(-3)
+    const short = rows.filter(({ date }) => kept.includes(date!))
+    return short.map((row, at) => (at === 0 ? { ...row, retrieved_percentage: 'many' } : row))
+  }
+  await lying(lie, () => setup.sync())
+  await setup.sync()
+  const days = await setup.database.rows('select distinct date from visibility.domains_daily')
+  expect([(await setup.sync()).outcome, days.length]).toEqual(['complete', countDays(RANGE)])
+})

@@ -138,10 +138,10 @@ async function isComplete(
  * without any rows, the older half is.
  */
 function unexplainedGaps(range: Range, { rowsByDay, rejects }: FoundDays, known: KnownWindow): Range[] {
-  // The day of a rejected row may be unknown.
-  if (rejects.length > 0) return []
+  const rejected = new Set(rejects.map(({ date }) => date))
+  if (rejected.has(undefined)) return []
   const days = daysIn(range)
-  const hasRows = (day: Day) => (rowsByDay.get(day) ?? 0) > 0
+  const hasRows = (day: Day) => (rowsByDay.get(day) ?? 0) > 0 || rejected.has(day)
   const first = days.findIndex(hasRows)
   const gaps: Range[] = []
   if (first < 0) gaps.push(days.length === 1 ? range : halves(range)[0])
