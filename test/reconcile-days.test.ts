@@ -568,3 +568,21 @@ test('a malformed row does not hide that a long range of a report of domains is 
   const days = await setup.database.rows('select distinct date from visibility.domains_daily')
   expect([(await setup.sync()).outcome, days.length]).toEqual(['complete', countDays(RANGE)])
 })
+
+test('days between days that are due stay settled, and are read once', async () => {
+  await start({ config: { lookback_days: 3 } })
+  const day = '2026-02-26'
+  const malformed: Lie = (rows, { dimensions }) => {
+    const first = rows.find(({ date }) => date === day)
+    return dimensions.includes('topic_id')
+      ? rows.map((row) => (row === first ? { ...row, sentiment: 'high' } : row))
+      : rows
+  }
+  await lying(malformed, () => setup.sync())
+  setup.service.requests.length = 0
+  await lying(malformed, () => setup.sync())
+  const asked = setup.service.requests.flatMap(({ body }) =>
+    String(body.dimensions) === 'date,topic_id' ? [`${body.start_date} ${body.end_date}`] : [],
+  )
+  expect(asked).toEqual([`${day} ${RANGE.to}`])
+})

@@ -1,5 +1,4 @@
-import { daysOfInterest } from '../../core/config/load.ts'
-import { type Day, dayOf } from '../../core/day.ts'
+import { type Day, dayOf, daysIn } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { streamKey } from '../../core/vocabulary.ts'
@@ -196,7 +195,8 @@ async function readDueControls(run: Run, [first, ...others]: [Task, ...Task[]], 
     const whole = { from: days[0]!, to: days.at(-1)! }
     const known = controlOf(run.warehouse, { projectId: project.id, filters }, whole, run.runId)
     const [read] = await run.retry(() => runBatch(run.warehouse.pool, known))
-    const missing = days.filter((day) => !read.has(day))
+    // Windows may have the days between.
+    const missing = daysIn(whole).filter((day) => !read.has(day))
     if (missing.length === 0) continue
     await readControl(run, { project, filters, range: { from: missing[0]!, to: missing.at(-1)! } }, context)
   }
