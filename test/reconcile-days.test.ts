@@ -586,3 +586,27 @@ test('days between days that are due stay settled, and are read once', async () 
   )
   expect(asked).toEqual([`${day} ${RANGE.to}`])
 })
+
+describe('a backfill reads a day again that changes meanwhile, also if the day', () => {
+  const range = { from: '2026-02-10', to: '2026-02-12' }
+  test.each<[string, string]>([
+    ['is not configured', '2026-02-19'],
+    ['was due before', range.from],
+  ])('%s', async (which, start_date) => {
+    await start({ config: { source: { concurrency: 1 }, start_date } })
+    await setup.sync({ command: 'backfill', range })
+    if (which === 'was due before')
+      await setup.database.rows(
+        "update visibility_ops.coverage set state = 'stale', reconciled_at = null where date = $1",
+        [range.to],
+      )
+    let reports = 0
+    const change: Lie = (rows, asked) => {
+      if (isFine(asked) && ++reports === 1) setup.service.world.rewriteDays(project(), [range.to])
+      return rows
+    }
+    const report = await lying(change, () => setup.sync({ command: 'backfill', range }))
+    const stale = await setup.database.rows("select stream, date from visibility_ops.coverage where state = 'stale'")
+    expect([report.outcome, stale]).toEqual(['complete', []])
+  })
+})

@@ -9,7 +9,6 @@ import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
 import { runBatch } from '../../warehouse/transaction.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
-import { readableRange } from '../plan/due-days.ts'
 import { makePlanner } from '../plan/planner.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
 import { NULLABLE } from '../reconcile/answer-facts.ts'
@@ -122,7 +121,8 @@ export async function performTasks(
   await read(tasks.filter(isReadAfterChats))
   if (run.signal.aborted) return
   // Days that were not compared with control totals would be due again.
-  const wasDue = ({ task, date }: ChangedDay) => changedBefore.some((day) => day.task === task && day.date === date)
+  const wasDue = ({ task, date, isOfRun }: ChangedDay) =>
+    !isOfRun && changedBefore.some((day) => day.task === task && day.date === date)
   const readChangedNow = async () => (await readChangedDays(run, ofProjects(tasks))).filter((day) => !wasDue(day))
   let changed = await readChangedNow()
   for (let reading = 1; reading < READINGS && changed.length > 0; reading++) {
@@ -211,12 +211,12 @@ interface ChangedDay {
 
 /** The days of the tasks that are due because they changed. */
 async function readChangedDays(run: Run, tasks: readonly Task[]): Promise<ChangedDay[]> {
-  const { warehouse, config, runId } = run
+  const { warehouse, runId } = run
   const byStream = new Map(tasks.map((task) => [streamKey(task.project.id, task.stream.name), task]))
   const ids = [...new Set(tasks.map(({ project }) => project.id))]
   const streams = [...new Set(tasks.map(({ stream }) => stream.name))]
-  const today = dayOf(run.clock())
-  const range = readableRange(daysOfInterest(config, today), today)
+  // A backfill may have read days that are not configured.
+  const range = { from: '0001-01-01', to: dayOf(run.clock()) }
   const found = await run.retry(() => readChanged(warehouse, ids, { streams, range, runId }))
   return found.flatMap(({ projectId, stream, date, isOfRun }) => {
     const task = byStream.get(streamKey(projectId, stream))
