@@ -610,3 +610,17 @@ describe('a backfill reads a day again that changes meanwhile, also if the day',
     expect([report.outcome, stale]).toEqual(['complete', []])
   })
 })
+
+test('an open day that adds up later has no difference', async () => {
+  await start({ config: { lookback_days: 1, start_date: '2026-03-25', end_date: '2026-04-01' } })
+  await setup.sync()
+  const day = '2026-03-30'
+  const lie: Lie = (rows, { dimensions, offset }) => {
+    if (!dimensions.includes('prompt_id')) return rows
+    return offset > 0 ? [] : rows.filter(({ date }, at) => date !== day || at % 3 > 0)
+  }
+  await lying(lie, () => setup.sync({ command: 'backfill', range: { from: day, to: day } }))
+  later(25)
+  await setup.sync()
+  expect(await settledWithDifference(setup)).toEqual([])
+})

@@ -324,7 +324,7 @@ export async function settleDays(
 ): Promise<void> {
   await ops
     .updateTable('coverage')
-    .set({ reconciled_at: sql`now()` })
+    .set({ reconciled_at: sql`now()`, difference: null })
     .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.open }))
     .where('reconciled_at', 'is', null)
     .where(sql<boolean>`date = any(${[...days]}::date[])`)
