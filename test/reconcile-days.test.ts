@@ -624,3 +624,20 @@ test('an open day that adds up later has no difference', async () => {
   await setup.sync()
   expect(await settledWithDifference(setup)).toEqual([])
 })
+
+test('days before the service recorded channels are loaded', async () => {
+  const byChannel = { name: 'by_channel', dimensions: ['date', 'model_channel_id'] }
+  await start({ config: { reports: [...FOUR_GRAINS, byChannel], lookback_days: 3, start_date: '2026-02-01' } })
+  const isOld = ({ date }: LiedRow) => date! < '2026-02-27'
+  const withoutChannel = (row: LiedRow) => (isOld(row) ? { ...row, model_channel: null } : row)
+  const lie: Lie = (rows, { path, dimensions, from, to, offset }) => {
+    if (path === 'chats') return rows.map(withoutChannel)
+    if (!dimensions.includes('model_channel_id')) return rows
+    const query = { range: { from, to }, dimensions: ['date'] as Dimension[], filters: [] }
+    const whole = brandReport(setup.service.world, project(), query) as LiedRow[]
+    const fresh = rows.filter((row) => !isOld(row))
+    return offset > 0 ? [] : [...fresh, ...whole.filter(isOld).map(withoutChannel)]
+  }
+  await lying(lie, () => setup.sync())
+  expect((await lying(lie, () => setup.sync())).outcome).toBe('complete')
+})

@@ -112,7 +112,7 @@ const SHOWN_BY: Record<string, { table: string; condition: string }> = {
   topic_id: { table: 'prompts', condition: 'topic_id is not null and removed_at is null' },
   tag_id: { table: 'prompt_tags', condition: 'true' },
   country_code: { table: 'prompts', condition: 'country_code is not null and removed_at is null' },
-  model_channel_id: { table: 'chats', condition: 'model_channel_id is not null' },
+  model_channel_id: { table: 'chats', condition: 'model_channel_id is not null and date between $2 and $3' },
 }
 
 /**
