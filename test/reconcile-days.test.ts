@@ -641,3 +641,18 @@ test('days before the service recorded channels are loaded', async () => {
   await lying(lie, () => setup.sync())
   expect((await lying(lie, () => setup.sync())).outcome).toBe('complete')
 })
+
+test('a row that is rejected on an open day stays in quarantine', async () => {
+  const day = '2026-03-31'
+  await start({ config: { start_date: '2026-03-25', end_date: day } })
+  const lie: Lie = (rows, { dimensions, offset }) => {
+    if (!dimensions.includes('topic_id')) return rows
+    const [first, ...others] = rows.filter(({ date }) => date === day)
+    const wrong = others.map((row) => ({ ...row, mention_count: (row.mention_count as number) + 1 }))
+    const malformed = first === undefined ? [] : [{ ...first, sentiment: 'high' }]
+    return offset > 0 ? [] : [...rows.filter(({ date }) => date !== day), ...malformed, ...wrong]
+  }
+  await lying(lie, () => setup.sync())
+  const entries = await setup.database.rows('select resolution from visibility_ops.quarantine')
+  expect(entries).toEqual([{ resolution: null }])
+})

@@ -116,7 +116,7 @@ export async function saveRejects(
 
 const GONE = 'no longer in the answer'
 
-/** Rejects without a day belong to their window. They are resolved once no day of the window has rejects. */
+/** Rejects without a day belong to their window. They are resolved once all days of the window that were read are settled. */
 export async function resolveWindowRejects(
   { client, opsSchema }: Transaction,
   { projectId, stream }: ProjectStream,
@@ -126,7 +126,7 @@ export async function resolveWindowRejects(
     `update ${quote(opsSchema, 'quarantine')} q set resolved_at = now(), resolution = '${GONE}'
      where q.project_id = $1 and q.stream = $2 and q.resolved_at is null and q.from_date <= $4 and q.to_date >= $3
        and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = q.project_id
-         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsound('c')})`,
+         and c.stream = q.stream and c.date between q.from_date and q.to_date and (c.reconciled_at is null or ${isUnsound('c')}))`,
     [projectId, stream, range.from, range.to],
   )
 }
