@@ -35,8 +35,8 @@ const later = (hours: number) => {
   const { clock } = setup.services
   setup.services.clock = () => new Date(clock().getTime() + hours * 3_600_000)
 }
-const isExact = async (reports = FOUR_GRAINS) =>
-  expectExact(setup.database, { world: setup.service.world, range: RANGE, reports }).then(
+const isExact = async (reports = FOUR_GRAINS, range = RANGE) =>
+  expectExact(setup.database, { world: setup.service.world, range, reports }).then(
     () => true,
     () => false,
   )
@@ -655,4 +655,16 @@ test('a row that is rejected on an open day stays in quarantine', async () => {
   await lying(lie, () => setup.sync())
   const entries = await setup.database.rows('select resolution from visibility_ops.quarantine')
   expect(entries).toEqual([{ resolution: null }])
+})
+
+test('an audit leaves a day due that differs before the start date', async () => {
+  await start()
+  await setup.sync({ command: 'backfill', range: { from: '2026-02-17', to: '2026-02-18' } })
+  await setup.sync()
+  await setup.database.rows("delete from visibility.by_model where date = '2026-02-17'")
+  const { services, projects } = setup
+  const audit = { projects, signal: new AbortController().signal, repair: false }
+  expect((await runAudit(services, audit)).remaining).toBe(1)
+  await setup.sync()
+  expect(await isExact(FOUR_GRAINS, { ...RANGE, from: '2026-02-17' })).toBe(true)
 })

@@ -1,7 +1,8 @@
-import type { Day, Range } from '../core/day.ts'
+import { daysOfInterest } from '../core/config/load.ts'
+import { type Day, dayOf, type Range } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
-import { forgetDays } from '../ledger/days.ts'
+import { forgetDays, markChanged } from '../ledger/days.ts'
 import { withRun } from '../ledger/with-run.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { RunReport } from '../sync/run/report.ts'
@@ -91,10 +92,16 @@ async function compareAndRepair(
   const notes = await retry(() => modelsAlike(warehouse, ids))
   const audited = await compareAll()
   const wrong = wrongDays(audited)
+  const { from, to } = daysOfInterest(config, dayOf(services.clock()))
+  const isConfigured = (day: Day) => day >= from && day <= to
   // First: if the repair fails or is killed, the next sync reads them. Days that the service changed are marked already.
   for (const { project_id, stream } of audited) {
     const days = wrong.get(project_id) ?? []
-    if (days.length > 0) await retry(() => forgetDays(warehouse, { projectId: project_id, stream }, days))
+    if (days.length === 0) continue
+    await retry(() => forgetDays(warehouse, { projectId: project_id, stream }, days.filter(isConfigured)))
+    // Of other days, only the ledger knows that they were read.
+    const others = days.filter((day) => !isConfigured(day))
+    await retry(() => markChanged(warehouse, project_id, { streams: [stream], days: others }))
   }
   if (wrong.size === 0 || !mayRepair)
     return { requests, audited, notes, remaining: countDiffering(audited), repair: undefined }
