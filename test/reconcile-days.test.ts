@@ -3,7 +3,11 @@ import { runAudit } from '../src/audit/run-audit.ts'
 import { countDays, type Day } from '../src/core/day.ts'
 import type { Dimension } from '../src/core/vocabulary.ts'
 import { brandReport } from '../src/reference/aggregate.ts'
+import type { DayStream } from '../src/streams/stream.ts'
+import { readControl } from '../src/sync/reconcile/read-control.ts'
 import type { RunReport } from '../src/sync/run/report.ts'
+import { makeRun, newRunMemory } from '../src/sync/run/run.ts'
+import { syncWindow } from '../src/sync/run/sync-window.ts'
 import { runCli } from './support/cli.ts'
 import {
   type Asked,
@@ -667,4 +671,37 @@ test('an audit leaves a day due that differs before the start date', async () =>
   expect((await runAudit(services, audit)).remaining).toBe(1)
   await setup.sync()
   expect(await isExact(FOUR_GRAINS, { ...RANGE, from: '2026-02-17' })).toBe(true)
+})
+
+test('control totals that change between the comparison and the commit leave no day settled', async () => {
+  await start()
+  const day = '2026-02-24'
+  const { run_id: runId } = await setup.sync()
+  const own = { runId, command: 'sync', ...newRunMemory(1000), acceptDeletes: false, lookbackFrom: RANGE.from }
+  const { signal } = new AbortController()
+  const run = makeRun(setup.services, own, signal)
+  const window = { project: setup.projects[0]!, filters: [], range: { from: day, to: day } }
+  const isBlocked = async () =>
+    (
+      await setup.database.rows(
+        "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+      )
+    ).length > 0
+  let marked: Promise<unknown> | undefined
+  run.beforeCommit = async () => {
+    setup.service.world.rewriteDays(project(), [day])
+    let isDone = false
+    marked = readControl(run, window, { signal }).finally(() => {
+      isDone = true
+    })
+    while (!isDone && !(await isBlocked()));
+  }
+  const stream = setup.services.streams.get('by_model') as DayStream
+  await syncWindow(run, { ...window, stream }, { signal })
+  await marked
+  const states = await setup.database.rows(
+    "select state from visibility_ops.coverage where stream = 'by_model' and date = $1",
+    [day],
+  )
+  expect(states).toEqual([{ state: 'stale' }])
 })

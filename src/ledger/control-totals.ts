@@ -86,7 +86,10 @@ export function versionOf({ rowsDigest, isInReview }: StoredControlDay): string 
   return `${rowsDigest} ${isInReview}`
 }
 
-/** The versions of the totals that are stored now, to find days whose totals changed after they were compared. */
+/**
+ * The versions of the totals that are stored now, to find days whose totals changed after they were compared. Others change only
+ * after the transaction, and then make the days due that it settled.
+ */
 export function controlVersions(
   { opsSchema }: Warehouse,
   { projectId, filters }: ControlKey,
@@ -95,7 +98,7 @@ export function controlVersions(
   const sql = `select date, concat(rows_digest, case when in_review then ' true' else ' false' end) as version
     from ${quote(opsSchema, 'control_totals')}
     where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))}
-      and date between ${literal(range.from)} and ${literal(range.to)}`
+      and date between ${literal(range.from)} and ${literal(range.to)} order by date for share`
   return {
     sql,
     read: (rows: { date: Day; version: string }[]) => new Map(rows.map(({ date, version }) => [date, version])),
