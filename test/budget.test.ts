@@ -109,7 +109,7 @@ describe('a budget', () => {
     for (let index = 0; index < 40; index++) (await budget.acquire()).drop()
     expect(waits).toEqual([])
     await budget.acquire()
-    expect(waits).toEqual([10_005])
+    expect(waits.reduce((sum, ms) => sum + ms)).toBe(10_000)
   })
 
   test('kept in the warehouse grants no more than there is, however many ask at once', async () => {
@@ -119,7 +119,7 @@ describe('a budget', () => {
     const asked = Array.from({ length: 8 }, (_, owner) => createBudget(3, storeOf(), { owner: `${owner}` }))
     const granted = await Promise.all(
       [...asked, ...asked].map((budget) =>
-        budget.acquire(signal).then(
+        budget.acquire({ signal }).then(
           () => 1,
           () => 0,
         ),

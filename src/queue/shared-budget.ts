@@ -1,5 +1,5 @@
 import { sql } from 'kysely'
-import { messageOf } from '../core/errors.ts'
+import { DownError, messageOf } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/waiting.ts'
@@ -8,8 +8,6 @@ import { advanceAndWait, type BudgetState, limitOf, newBudgetState, voidRequests
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
-// Another process may learn something meanwhile, so nobody sleeps through a whole period.
-const LONGEST_NAP_MS = 500
 const MOST_CONFLICTS = 200
 
 interface Change {
@@ -102,15 +100,15 @@ export function createSharedBudget(
 ): RequestBudget {
   const alone = createBudget(perMinute)
   const store = new WarehouseBudgetStore(warehouse, projectId, perMinute)
-  const shared = createBudget(perMinute, store, { owner, longestNapMs: LONGEST_NAP_MS })
+  const shared = createBudget(perMinute, store, { owner })
   return {
-    async acquire(signal, onWait) {
+    async acquire(wait) {
       try {
-        return await shared.acquire(signal, onWait)
+        return await shared.acquire(wait)
       } catch (error) {
-        if (signal?.aborted) throw error
+        if (wait?.signal?.aborted || error instanceof DownError) throw error
         log.debug({ reason: messageOf(error) }, 'the shared budget cannot be asked; this process keeps to its own')
-        return alone.acquire(signal, onWait)
+        return alone.acquire(wait)
       }
     },
     view: () => shared.view(),

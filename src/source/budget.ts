@@ -10,10 +10,18 @@ export interface BudgetView {
   waits: number
 }
 
+export interface BudgetWait {
+  signal?: AbortSignal | undefined
+  /** Called for each wait. */
+  onWait?: ((ms: number) => void) | undefined
+  /** Waits for anything else, before each look at the budget. */
+  ready?: () => Promise<void>
+}
+
 /** Where requests for one project and key are paced. */
 export interface RequestBudget {
-  /** Waits until a request may be sent; `onWait` is called for each wait. */
-  acquire(signal?: AbortSignal, onWait?: (ms: number) => void): Promise<Permit>
+  /** Waits until a request may be sent. */
+  acquire(wait?: BudgetWait): Promise<Permit>
   view(): BudgetView
 }
 
@@ -37,8 +45,6 @@ interface BudgetOptions {
   /** By whom requests are under way: a name that no other process has. */
   owner?: string
   wait?: (ms: number, signal?: AbortSignal) => Promise<void>
-  /** If others change the state too, nobody sleeps for longer. */
-  longestNapMs?: number
 }
 
 /** A state in this process. */
@@ -47,7 +53,8 @@ export function memoryStore(now: () => number = Date.now): BudgetStore {
   return { change: async (work) => work(state, now()) }
 }
 
-const OWN_NAP_MS = 60_000
+// Others may learn something meanwhile, so nobody sleeps through a whole period.
+const LONGEST_NAP_MS = 500
 
 /**
  * Paces the requests of one project and key. It starts from the configured number a minute and then believes the
@@ -56,7 +63,7 @@ const OWN_NAP_MS = 60_000
 export function createBudget(
   perMinute: number,
   store: BudgetStore = memoryStore(),
-  { owner = 'here', wait = sleep, longestNapMs = OWN_NAP_MS }: BudgetOptions = {},
+  { owner = 'here', wait = sleep }: BudgetOptions = {},
 ): RequestBudget {
   let shown: Pick<BudgetView, 'limit' | 'remaining'> = { limit: perMinute, remaining: undefined }
   let resetAt = 0
@@ -72,7 +79,9 @@ export function createBudget(
     try {
       return await store.change((state, now) => {
         for (const earlier of ends) earlier(state, now)
-        return work(state, now)
+        const result = work(state, now)
+        show(state, now)
+        return result
       })
     } catch (error) {
       unstored.push(...ends, end)
@@ -80,25 +89,19 @@ export function createBudget(
     }
   }
 
-  const view = (state: BudgetState, now: number) => {
+  function show(state: BudgetState, now: number): void {
     const { remaining, resetBy } = state
     resetAt = monotonic() + resetBy - now
     // The value is negative if requests in flight were already counted. It is shown as 0.
-    shown = {
-      limit: limitOf(state, now, perMinute),
-      remaining: remaining === null ? undefined : Math.max(0, remaining),
-    }
+    const left = remaining === null ? undefined : Math.max(0, remaining)
+    shown = { limit: limitOf(state, now, perMinute), remaining: left }
   }
 
   function permitOf(sentAt: number): Permit {
     const end = (work: Work<void>) => {
       const cameAt = monotonic()
-      const update: Work<void> = (state, now) => {
-        // The store may get to it later than the answer came.
-        const receivedAt = Math.max(sentAt, now - (monotonic() - cameAt))
-        work(state, receivedAt)
-        view(state, now)
-      }
+      // The store may get to it later than the answer came.
+      const update: Work<void> = (state, now) => work(state, Math.max(sentAt, now - (monotonic() - cameAt)))
       lastUpdate = change(update, update).catch(() => {})
     }
     return {
@@ -109,21 +112,21 @@ export function createBudget(
   }
 
   return {
-    async acquire(signal, onWait) {
+    async acquire({ signal, onWait, ready } = {}) {
       for (;;) {
+        await ready?.()
         await lastUpdate
         signal?.throwIfAborted()
-        const ask: Work<{ waitMs: number; at: number }> = (state, now) => {
-          const waitMs = requestPermit(state, now, owner, perMinute)
-          view(state, now)
-          return { waitMs, at: now }
-        }
+        const ask: Work<[waitMs: number, at: number]> = (state, now) => [
+          requestPermit(state, now, owner, perMinute),
+          now,
+        ]
         // If this fails, the permit may have been stored all the same.
-        const { waitMs, at } = await change(ask, (state, now) => endRequest(state, now, owner))
+        const [waitMs, at] = await change(ask, (state, now) => endRequest(state, now, owner))
         if (waitMs === 0) return permitOf(at)
         waits++
         onWait?.(waitMs)
-        await wait(Math.min(waitMs + 5, longestNapMs), signal)
+        await wait(Math.min(waitMs + 5, LONGEST_NAP_MS), signal)
       }
     },
 

@@ -2,8 +2,8 @@ import * as z from 'zod'
 import { InterruptedError, RefusedError, UsageError } from '../core/errors.ts'
 import { clip, listSome } from '../core/text.ts'
 import { PAGE_LIMIT_DEFAULT } from '../core/vocabulary.ts'
-import { type BudgetView, createBudget, type RequestBudget } from './budget.ts'
-import type { Account } from './gate.ts'
+import { createBudget } from './budget.ts'
+import type { Caller } from './gate.ts'
 import {
   type CallContext,
   createHttp,
@@ -22,7 +22,7 @@ import {
 } from './items.ts'
 import * as requests from './requests.ts'
 
-export type { Outage } from './gate.ts'
+export type { Caller, Outage } from './gate.ts'
 export type { CallContext } from './http.ts'
 
 /** One response of a list or report: items not validated yet. */
@@ -45,17 +45,8 @@ const DEFAULTS = {
   clock: () => new Date(),
 }
 
-export interface ClientOptions extends Partial<typeof DEFAULTS>, Pick<HttpOptions, 'baseUrl' | 'onOutage'> {
-  requestsPerMinute?: number
-  /** Where the budget of a project and key is kept; by default one in this process. */
-  budgetFor?: (project: string, key: string) => RequestBudget
-}
-
-/** The key of a request, and the project if the key spans several. The client keeps an account for each caller. */
-export interface Caller {
-  key: string
-  projectId: string | undefined
-}
+/** By default, budgets are kept in this process. */
+export type ClientOptions = Partial<HttpOptions> & Pick<HttpOptions, 'baseUrl'> & { requestsPerMinute?: number }
 
 /** An operation by its path. Its request has the fields of a report's, as far as they make sense. */
 export interface Operation {
@@ -67,22 +58,14 @@ export type Client = ReturnType<typeof createClient>
 
 /** The ten operations of the service. Requests are checked strictly before they are sent, responses read tolerantly. */
 export function createClient(options: ClientOptions) {
-  const http = createHttp({ ...DEFAULTS, ...options })
-  const accounts = new Map<string, Account>()
+  const budgetFor = () => createBudget(options.requestsPerMinute ?? 200)
+  const http = createHttp({ ...DEFAULTS, budgetFor, ...options })
   /** The lists of projects that keys were given, until something new begins. */
   const projectPages = new Map<string, Promise<Page>>()
-  const makeBudget = options.budgetFor ?? (() => createBudget(options.requestsPerMinute ?? 200))
-
-  function accountOf({ key, projectId }: Caller): Account {
-    const name = JSON.stringify([projectId ?? '', key])
-    const known = accounts.get(name) ?? { name, key, projectId, budget: makeBudget(projectId ?? '', key) }
-    accounts.set(name, known)
-    return known
-  }
 
   async function send<T>(caller: Caller, request: HttpRequest<T>, context?: CallContext): Promise<HttpAnswer<T>> {
     try {
-      return await http.send(request, accountOf(caller), context)
+      return await http.send(caller, request, context)
     } catch (error) {
       // The list of projects itself needs none.
       if (caller.projectId === undefined && request.path !== 'projects')
@@ -96,7 +79,7 @@ export function createClient(options: ClientOptions) {
     const of = { path: 'projects', timeoutMs: 15_000, schema: projectList }
     const request = { ...of, method: 'GET', repeatable: false } as const
     try {
-      const { body } = await http.send(request, accountOf(caller), { signal })
+      const { body } = await http.send(caller, request, { signal })
       return body.data.map(({ id, name }) => (name ? `${id} (${clip(name, 60)})` : id))
     } catch (error) {
       if (error instanceof InterruptedError) throw error
@@ -205,16 +188,11 @@ export function createClient(options: ClientOptions) {
     /** Call this at the start of a run with its callers. Requests that the gate had given up are allowed again. */
     resetOutages(callers: readonly Caller[]): void {
       projectPages.clear()
-      http.resetOutages(callers.map(accountOf))
+      http.resetOutages(callers)
     },
 
-    budgetView(caller: Caller): BudgetView {
-      return accountOf(caller).budget.view()
-    },
-
-    close(): void {
-      http.close()
-    },
+    budgetView: http.budgetView,
+    close: http.close,
   }
 }
 
