@@ -18,6 +18,7 @@ import {
   redirecting,
   settledWithDifference,
 } from './support/lies.ts'
+import { openClient, startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact, expectReport } from './support/truth.ts'
 
@@ -704,4 +705,30 @@ test('control totals that change between the comparison and the commit leave no 
     [day],
   )
   expect(states).toEqual([{ state: 'stale' }])
+})
+
+test('a day whose chats are stored under a day that was read later is read again', async () => {
+  await start()
+  const { run_id: runId } = await setup.sync()
+  const [lied, robbed] = ['2026-02-20', '2026-02-23'] as const
+  const stolen = setup.service.world.chatsOf(project(), robbed).slice(0, 5)
+  const { signal } = new AbortController()
+  const stream = setup.services.streams.get('chats') as DayStream
+  const read = (url: string, day: Day) => {
+    const own = { runId, command: 'sync', ...newRunMemory(1000), acceptDeletes: false, lookbackFrom: RANGE.from }
+    const run = makeRun({ ...setup.services, client: openClient(url) }, own, signal)
+    return syncWindow(run, { project: setup.projects[0]!, stream, range: { from: day, to: day } }, { signal })
+  }
+  const liar = await startRewriter(setup.service.url, (text) => {
+    const { data, ...answer } = JSON.parse(text)
+    return JSON.stringify({ ...answer, data: data?.map((row: LiedRow, at: number) => ({ ...row, ...stolenId(at) })) })
+  })
+  const stolenId = (at: number) => (stolen[at] === undefined ? {} : { id: stolen[at].id })
+  let asked = 0
+  const slow = await startRewriter(setup.service.url, async (text) => {
+    if (++asked === 1) await read(liar.url, lied)
+    return text
+  })
+  await read(slow.url, robbed)
+  expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
 })

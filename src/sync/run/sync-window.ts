@@ -316,7 +316,9 @@ async function saveLedger(
 ): Promise<void> {
   const dayOf = (day: Day): DayEntryToWrite => {
     const { state, difference } = judged.get(day)!
-    return { rows: effect.rowsByDay.get(day) ?? 0, state, difference }
+    const rows = effect.rowsByDay.get(day) ?? 0
+    // Either of two days that have the same row may be wrong.
+    return effect.robbed.has(day) && state === 'settled' ? { rows, state: 'changed' } : { rows, state, difference }
   }
   const days = putDays(warehouse, { projectStream, range, dayOf, runId, ...read })
   // A row whose key has no date may have moved here from another day.

@@ -42,7 +42,7 @@ export async function mergeWindow(
   const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
   const whereCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.whereDifferent}`
   const merge: Merge = { client, sql, keyHasDate, window: [projectId, range.from, range.to], whereCompared }
-  if (!keyHasDate) await dropSupersededRows(client, load, sql)
+  const robbed = keyHasDate ? new Set<Day>() : await dropSupersededRows(client, load, sql)
   const compared = await compareDays(merge)
   const days = (differing === undefined ? compared : wholeDays(compared, load)).map((day) => {
     return { ...day, action: load.actionOf({ date: day.date, present: day.present, vanishing: day.deleted }) }
@@ -67,7 +67,7 @@ export async function mergeWindow(
   }
   const effect = effectOf(load, changes)
   // Rows of a kept day were not written, and may be others than those that are there.
-  return { ...effect, unchanged: effect.unchanged - (load.rows.length - sum('staged')), rowsByDay, movedFrom }
+  return { ...effect, unchanged: effect.unchanged - (load.rows.length - sum('staged')), rowsByDay, movedFrom, robbed }
 }
 
 const IN_WINDOW = 't.project_id = $1 and t.date between $2 and $3'
@@ -149,11 +149,12 @@ async function countMoved({ client, sql, window }: Merge, kept: readonly Day[]):
   return new Map(rows.map(({ date, count }) => [date, count]))
 }
 
-/** Rows that are stored under a day which was read after this answer was asked for: that read wins. */
-async function dropSupersededRows(client: PoolClient, load: WindowLoad, sql: Stage): Promise<void> {
-  await client.query(
+/** Rows that are stored under a day which was read after this answer was asked for: that read wins. Returns their days. */
+async function dropSupersededRows(client: PoolClient, load: WindowLoad, sql: Stage): Promise<Set<Day>> {
+  const { rows } = await client.query<{ date: Day }>(
     `delete from ${sql.stage} s using ${sql.table} t
-     where ${sql.keysMatch} and t.date not between $1 and $2 and t.date in (${load.newerDays})`,
+     where ${sql.keysMatch} and t.date not between $1 and $2 and t.date in (${load.newerDays}) returning s.date`,
     [load.range.from, load.range.to],
   )
+  return new Set(rows.map(({ date }) => date))
 }

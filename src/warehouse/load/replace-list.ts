@@ -8,7 +8,7 @@ import { RowHashes, readSnapshot, type Snapshot, type SnapshotRow, snapshotSql }
 import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
 
-export interface ListEffect extends Omit<Effect, 'byDay' | 'rowsByDay' | 'movedFrom'> {
+export interface ListEffect extends Omit<Effect, 'byDay' | 'rowsByDay' | 'movedFrom' | 'robbed'> {
   /** How many rows the list has afterwards. */
   rows: number
   held: { present: number; vanishing: number } | undefined

@@ -28,6 +28,8 @@ export interface Effect extends Change {
   rowsByDay: ReadonlyMap<Day, number>
   /** Rows that had days outside the window before. */
   movedFrom: ReadonlyMap<Day, number>
+  /** Days of the window of which rows were left under days that were read later. */
+  robbed: ReadonlySet<Day>
 }
 
 export interface Window {
@@ -54,5 +56,5 @@ export function effectOf({ rows, rowsByDay }: WindowLoad, byDay: Map<Day, Change
     total.deleted += change.deleted
   }
   const unchanged = rows.length - total.inserted - total.updated
-  return { ...total, unchanged, byDay, rowsByDay, movedFrom: new Map() }
+  return { ...total, unchanged, byDay, rowsByDay, movedFrom: new Map(), robbed: new Set() }
 }
