@@ -732,3 +732,18 @@ test('a day whose chats are stored under a day that was read later is read again
   await read(slow.url, robbed)
   expect([(await setup.sync()).outcome, await isExact()]).toEqual(['complete', true])
 })
+
+test('a malformed row does not have each day read alone of which the service leaves rows out', async () => {
+  const world = { projects: 1, prompts: 8, models: 2, brands: 3 }
+  await start({ world, config: { start_date: '2026-01-01', lookback_days: 60 } })
+  for (const prompt of project().prompts.slice(0, 2)) prompt.topicId = null
+  const lie: Lie = (rows, { dimensions, offset }) => {
+    if (!dimensions.includes('topic_id')) return rows
+    const kept = offset > 0 ? [] : rows.filter(({ topic }) => topic != null)
+    const malformed = kept.find(({ date }) => date === RANGE.to)
+    return kept.map((row) => (row === malformed ? { ...row, sentiment: 'high' } : row))
+  }
+  await lying(lie, () => setup.sync())
+  const { streams } = await lying(lie, () => setup.sync())
+  expect(streams.find(({ stream }) => stream === 'by_topic')!.requests).toBeLessThan(6)
+})

@@ -180,7 +180,8 @@ async function isSameAlone(
   const { day } = omitted.at(-1)!
   const ask = { range: { from: day, to: day }, page: { limit: run.limit.current, offset: 0 }, filters: [] }
   const { items } = await stream.read(run.client, project.caller, ask, context)
-  return items.length === sifted.rowsByDay.get(day)
+  const rejected = sifted.rejects.filter(({ date }) => date === day).length
+  return items.length === (sifted.rowsByDay.get(day) ?? 0) + rejected
 }
 
 function rowsOf(rows: PackedRows): Row[] {
