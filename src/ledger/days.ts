@@ -219,10 +219,10 @@ export function daysReadAfter({ opsSchema }: Warehouse, { projectId, stream }: P
     where project_id = ${literal(projectId)} and stream = ${literal(stream)} and read_order > ${token}`
 }
 
-/** A condition in SQL on a day: it is in review, differs, or has rejects. */
+/** A condition in SQL on a day: it is open, in review, differs, or has rejects. */
 export function isUnsound(alias: string): string {
   const states = [STORED_AS.rejects, STORED_AS.vanishing, STORED_AS.differs]
-  return `${alias}.state in (${states.map(literal).join(', ')})`
+  return `(${alias}.reconciled_at is null or ${alias}.state in (${states.map(literal).join(', ')}))`
 }
 
 /** What is written of a day that was read. */

@@ -126,7 +126,7 @@ export async function resolveWindowRejects(
     `update ${quote(opsSchema, 'quarantine')} q set resolved_at = now(), resolution = '${GONE}'
      where q.project_id = $1 and q.stream = $2 and q.resolved_at is null and q.from_date <= $4 and q.to_date >= $3
        and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = q.project_id
-         and c.stream = q.stream and c.date between q.from_date and q.to_date and (c.reconciled_at is null or ${isUnsound('c')}))`,
+         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsound('c')})`,
     [projectId, stream, range.from, range.to],
   )
 }
