@@ -95,12 +95,8 @@ describe('a run whose worker reports a window as', () => {
   })
 })
 
-longTest('a run whose window vanishes from the queue puts it in again', async () => {
+longTest('a run whose window vanishes from the queue reads it all the same', async () => {
   const setup = await begin()
-  const { report, times } = await syncWith(setup, (time) => {
-    if (time > 1) return { kind: 'returned', reason: 'a wrong key' }
-    void setup.database.rows('delete from visibility_ops.run_windows')
-    return undefined
-  })
-  expect([report.outcome, times, (await rowsOf(setup)).length]).toEqual(['complete', 2, 28])
+  const { report } = await syncWith(setup, () => void setup.database.rows('delete from visibility_ops.run_windows'))
+  expect([report.outcome, (await rowsOf(setup)).length]).toEqual(['complete', 28])
 })
