@@ -304,11 +304,11 @@ describe('a queue', () => {
     await rows(`create role ${role} login password 'secret'`)
     const address = Object.assign(new URL(url), { username: role, password: 'secret' })
     const warehouse = await openWarehouse(address.href)
-    const opening = openQueue(warehouse, 'windows_test', quiet).finally(async () => {
-      await warehouse.close()
-      await rows(`drop role ${role}`)
-    })
-    await expect(opening).rejects.toThrow(/may not set up the queue .* its own schema visibility_queue: run/)
+    await expect(openQueue(warehouse, 'windows_test', quiet)).rejects.toThrow(
+      /may not set up the queue .* its own schema visibility_queue: run/,
+    )
+    await warehouse.close()
+    await rows(`drop role ${role}`)
   })
 })
 
