@@ -219,10 +219,9 @@ export function daysReadAfter({ opsSchema }: Warehouse, { projectId, stream }: P
     where project_id = ${literal(projectId)} and stream = ${literal(stream)} and read_order > ${token}`
 }
 
-/** A condition in SQL on a day: it is open, in review, differs, or has rejects. */
-export function isUnsound(alias: string): string {
-  const states = [STORED_AS.rejects, STORED_AS.vanishing, STORED_AS.differs]
-  return `(${alias}.reconciled_at is null or ${alias}.state in (${states.map(literal).join(', ')}))`
+/** A condition in SQL on a day. */
+export function isUnsettled(alias: string): string {
+  return `(${alias}.state <> '${STORED_AS.settled}' or ${alias}.reconciled_at is null)`
 }
 
 /** What is written of a day that was read. */

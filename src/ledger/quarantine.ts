@@ -7,7 +7,7 @@ import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
-import { isUnsound } from './days.ts'
+import { isUnsettled } from './days.ts'
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface IdentifiedRejects {
@@ -126,7 +126,7 @@ export async function resolveWindowRejects(
     `update ${quote(opsSchema, 'quarantine')} q set resolved_at = now(), resolution = '${GONE}'
      where q.project_id = $1 and q.stream = $2 and q.resolved_at is null and q.from_date <= $4 and q.to_date >= $3
        and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = q.project_id
-         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsound('c')})`,
+         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsettled('c')})`,
     [projectId, stream, range.from, range.to],
   )
 }
