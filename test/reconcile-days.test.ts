@@ -747,3 +747,76 @@ test('a malformed row does not have each day read alone of which the service lea
   const { streams } = await lying(lie, () => setup.sync())
   expect(streams.find(({ stream }) => stream === 'by_topic')!.requests).toBeLessThan(6)
 })
+
+test('old days settle though the service sends rows without mentions from a day on', async () => {
+  await start({ config: { lookback_days: 3, end_date: '2026-02-26' } })
+  const lie: Lie = (rows, asked) => {
+    if (!isFine(asked)) return rows
+    return asked.offset > 0
+      ? []
+      : rows.filter(({ visibility_count, date }) => visibility_count !== 0 || date! > '2026-02-26')
+  }
+  await lying(lie, () => setup.sync())
+  const runs: unknown[][] = []
+  setup.services.config.end_date = RANGE.to
+  for (let run = 0; run < 3; run++) {
+    later(25)
+    const { outcome, streams } = await lying(lie, () => setup.sync())
+    runs.push([
+      outcome,
+      streams.reduce((n, s) => n + s.requests, 0),
+      streams.reduce((n, s) => n + s.unreconciled.length, 0),
+    ])
+  }
+  expect(runs.map(([outcome]) => outcome)).toEqual(['complete', 'complete', 'complete'])
+})
+
+test('a new topic of a prompt is not overwritten by a report that was asked for before', async () => {
+  await start({ config: { lookback_days: 3 } })
+  await setup.sync()
+  let done = false
+  const proxy = await startRewriter(setup.service.url, async (text, { url }, body) => {
+    if (!done && url!.includes('reports') && body.includes('topic_id')) {
+      done = true
+      const { prompts, topics } = project()
+      prompts[0]!.topicId = topics.find(({ id }) => id !== prompts[0]!.topicId)!.id
+      await setup.sync({ streams: setup.services.streams.named(['prompts']) })
+    }
+    return text
+  })
+  const streams = setup.services.streams.named(['by_topic'])
+  const first = await setup.through(proxy.url, () => setup.sync({ command: 'backfill', range: RANGE, streams }))
+  later(25)
+  const second = await setup.sync()
+  expect([first.outcome, second.outcome, await isExact()]).toEqual(['complete', 'complete', true])
+})
+
+test('a dismissed row does not let other rows of its brand be deleted', async () => {
+  await start()
+  await setup.sync()
+  const day = '2026-02-25'
+  const brand = project().brands[0]!.id
+  const isOf = (row: LiedRow) => row.date === day && (row.brand as { id: string }).id === brand
+  const lie =
+    (lost: number): Lie =>
+    (rows, { dimensions, offset }) => {
+      if (!dimensions.includes('prompt_id')) return rows
+      if (offset > 0) return []
+      const of = rows.filter(isOf)
+      return rows
+        .filter((row) => !of.slice(1, 1 + lost).includes(row))
+        .map((row) => (row === of[0] ? { ...row, sentiment: 'high' } : row))
+    }
+  const read = (lost: number) => lying(lie(lost), () => setup.sync({ command: 'backfill', range: RANGE }))
+  await read(0)
+  await runCli(['quarantine', 'dismiss', '--stream', 'by_prompt', '--because', 'known'], {
+    env: setup.env,
+    config: setup.fileConfig,
+  })
+  const count = async () =>
+    (await setup.database.rows('select 1 from visibility.by_prompt where date = $1', [day])).length
+  const first = (await read(0)).outcome
+  const before = await count()
+  const second = (await read(6)).outcome
+  expect([first, second, await count()]).toEqual(['complete', 'partial', before])
+})

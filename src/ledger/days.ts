@@ -143,6 +143,8 @@ export interface BegunRead {
   rowsBefore: number
   /** The same for each day of the range that was read. */
   rowsBeforeByDay: ReadonlyMap<Day, number>
+  /** The days that had changed already. */
+  changedBefore: ReadonlySet<Day>
 }
 
 /** A number for a read, taken before the request is sent. */
@@ -157,19 +159,20 @@ export function beginRead(
       ? `${known} order by date desc limit 1`
       : `${known} and date between ${literal(range.from)} and ${literal(range.to)}`
   const sql = `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
-    (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known`
+    (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known,
+    (select json_agg(date) from (select date, state ${days}) days where state = '${STORED_AS.changed}') as changed`
   return {
     sql,
     read([row]: Begun[]) {
-      const { read_order: fencingToken, read_at: readAt, known: rows } = row!
+      const { read_order: fencingToken, read_at: readAt, known: rows, changed } = row!
       const rowsBeforeByDay = new Map(Object.entries(rows ?? {}))
       const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
-      return { fencingToken, readAt, rowsBefore, rowsBeforeByDay }
+      return { fencingToken, readAt, rowsBefore, rowsBeforeByDay, changedBefore: new Set(changed) }
     },
   }
 }
 
-type Begun = { read_order: number; read_at: Date; known: Record<Day, number> | null }
+type Begun = { read_order: number; read_at: Date; known: Record<Day, number> | null; changed: Day[] | null }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
 export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<undefined> {
@@ -181,6 +184,8 @@ export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream):
 export interface PriorDays {
   /** The days that were read. */
   read: ReadonlySet<Day>
+  /** Those that changed since. */
+  changed: ReadonlySet<Day>
   /** True if rejects of these days wait in quarantine. */
   hasRejects: boolean
 }
@@ -193,12 +198,12 @@ export function daysUnlessSuperseded(
   fencingToken: number,
 ): Statement<PriorDays> {
   const [project, name, from, to] = [projectId, stream, range.from, range.to].map(literal)
-  const sql = `select q.rejects, c.date, c.read_order
+  const sql = `select q.rejects, c.date, c.read_order, c.state
     from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${name}
       and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
     left join ${quote(opsSchema, 'coverage')} c
       on c.project_id = ${project} and c.stream = ${name} and c.date between ${from} and ${to}`
-  type Row = { rejects: boolean; date: Day | null; read_order: number }
+  type Row = { rejects: boolean; date: Day | null; read_order: number; state: CoverageState | null }
   return {
     sql,
     read(rows: Row[]) {
@@ -208,7 +213,8 @@ export function daysUnlessSuperseded(
           `${stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`,
         )
       const read = new Set(rows.flatMap(({ date }) => (date === null ? [] : [date])))
-      return { read, hasRejects: rows.some(({ rejects }) => rejects) }
+      const changed = new Set(rows.flatMap(({ date, state }) => (state === STORED_AS.changed ? [date!] : [])))
+      return { read, changed, hasRejects: rows.some(({ rejects }) => rejects) }
     },
   }
 }

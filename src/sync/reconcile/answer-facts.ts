@@ -11,7 +11,7 @@ import type { Omissions } from './compare-days.ts'
 /** Dimensions that an answer may lack. Only groups without such a value can be left out of a report. */
 export const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
 
-/** So many days before and after a window show which rows the service sends. */
+/** So many days before a window show which rows the service sends, and so many after it that it has begun to send them. */
 const DAYS_AROUND = 60
 
 interface Answer {
@@ -27,11 +27,13 @@ function* valuesOf(rows: Rows): Generator<Row> {
 
 /**
  * Which rows the service leaves out of a report. Groups without a value of a dimension are left out if the answer and the table have
- * none of them, although prompts or chats of these days have no value. Rows without mentions are left out if neither has any.
+ * none of them, although prompts or chats of these days have no value. Rows without mentions are left out if neither has any. With `readAt`,
+ * only rows count that were written later, also of days after the answer.
  */
 export async function findOmissions(
   { warehouse, retry }: Pick<Run, 'warehouse' | 'retry'>,
   answer: Answer,
+  readAt?: Date,
 ): Promise<Omissions> {
   const { projectId, stream, range, rows } = answer
   const nullable = (stream.dimensions ?? []).filter((name) => NULLABLE.includes(name))
@@ -53,13 +55,14 @@ export async function findOmissions(
            where h.project_id = $1 and ${isOfAnswers}), true)
          or exists (select ${chats} and not exists (select from ${tables.prompts} p
            where p.project_id = $1 and p.prompt_id = c.prompt_id))`
-  const stored = `from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $4 and $5`
+  const stored = `from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $4 and $5 and changed_at > $6`
   const possible = nullable.filter((name) => !withNull.has(name))
   const conditions = possible.map(
     (name) => `(${lacksValue(name)}) and not exists (select ${stored} and ${name} is null) as ${name}`,
   )
   const query = `select ${[...conditions, `exists (select ${stored} and visibility_count = 0) as absence, $2::date, $3::date`].join(', ')}`
-  const around = [addDays(range.from, -DAYS_AROUND), addDays(range.to, DAYS_AROUND)]
+  const last = readAt === undefined ? range.to : addDays(range.to, DAYS_AROUND)
+  const around = [addDays(range.from, -DAYS_AROUND), last, readAt ?? new Date(0)]
   const values = [projectId, range.from, range.to, ...around]
   const { rows: found } = await retry(() => warehouse.pool.query<Record<string, boolean>>(query, values))
   return {

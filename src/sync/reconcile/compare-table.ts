@@ -11,12 +11,12 @@ import { compareDays, type Difference, type Found, withoutOmitted } from './comp
 interface Compared {
   projectId: string
   stream: DayStream
-  days: readonly Pick<KnownDay, 'date' | 'state' | 'difference'>[]
+  days: readonly Pick<KnownDay, 'date' | 'state' | 'readAt' | 'difference'>[]
 }
 
 /**
  * Compares what the table of a stream has on some days with control totals. Days that were settled with a difference differ only if the
- * table shows by now that the service does not leave these rows out.
+ * table got rows since then which show that the service sends such rows.
  */
 export async function compareTable(
   run: Pick<Run, 'warehouse' | 'retry'>,
@@ -24,8 +24,10 @@ export async function compareTable(
   control: ControlTotals,
 ): Promise<Difference[]> {
   if (days.length === 0 || stream.control === undefined) return []
-  const accepted = new Set(
-    days.flatMap(({ date, state, difference }) => (state === 'settled' && difference != null ? [date] : [])),
+  const accepted = new Map(
+    days.flatMap(({ date, state, readAt, difference }) =>
+      state === 'settled' && difference != null ? [[date, readAt] as const] : [],
+    ),
   )
   const sorted = days.map(({ date }) => date).sort()
   const differences: Difference[] = []
@@ -38,12 +40,8 @@ export async function compareTable(
     const { day } = found
     if (!accepted.has(day)) differences.push(found)
     else if (stream.control === 'brand totals') {
-      const omissions = await findOmissions(run, {
-        projectId,
-        stream,
-        range: { from: day, to: day },
-        rows: new RowList(),
-      })
+      const stored = { projectId, stream, range: { from: day, to: day }, rows: new RowList() }
+      const omissions = await findOmissions(run, stored, accepted.get(day))
       differences.push(...withoutOmitted([found], omissions))
     }
   }
