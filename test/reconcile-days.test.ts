@@ -790,33 +790,3 @@ test('a new topic of a prompt is not overwritten by a report that was asked for 
   const second = await setup.sync()
   expect([first.outcome, second.outcome, await isExact()]).toEqual(['complete', 'complete', true])
 })
-
-test('a dismissed row does not let other rows of its brand be deleted', async () => {
-  await start()
-  await setup.sync()
-  const day = '2026-02-25'
-  const brand = project().brands[0]!.id
-  const isOf = (row: LiedRow) => row.date === day && (row.brand as { id: string }).id === brand
-  const lie =
-    (lost: number): Lie =>
-    (rows, { dimensions, offset }) => {
-      if (!dimensions.includes('prompt_id')) return rows
-      if (offset > 0) return []
-      const of = rows.filter(isOf)
-      return rows
-        .filter((row) => !of.slice(1, 1 + lost).includes(row))
-        .map((row) => (row === of[0] ? { ...row, sentiment: 'high' } : row))
-    }
-  const read = (lost: number) => lying(lie(lost), () => setup.sync({ command: 'backfill', range: RANGE }))
-  await read(0)
-  await runCli(['quarantine', 'dismiss', '--stream', 'by_prompt', '--because', 'known'], {
-    env: setup.env,
-    config: setup.fileConfig,
-  })
-  const count = async () =>
-    (await setup.database.rows('select 1 from visibility.by_prompt where date = $1', [day])).length
-  const first = (await read(0)).outcome
-  const before = await count()
-  const second = (await read(6)).outcome
-  expect([first, second, await count()]).toEqual(['complete', 'partial', before])
-})

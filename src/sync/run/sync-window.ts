@@ -269,19 +269,14 @@ function judge(
     isMarked,
   }: { loss: DayLoss; rejects: IdentifiedRejects; versions: ControlVersions; isMarked: boolean },
 ): Judged {
-  const { stream, control, differences, omitted, foreign, isAgreed, sifted } = load
+  const { stream, control, differences, omitted, foreign, isAgreed } = load
   const { date, present, vanishing } = loss
-  // A dismissed row explains that one row is missing, and no more.
-  const rejected = sifted.rejects.filter((reject) => (reject.date ?? date) === date).length
-  const isDismissed = rejected > 0 && !rejects.isOn(date)
-  const unexplained = isDismissed && isCompared(stream) ? Math.max(0, vanishing - rejected) : 0
   const isExact = isCompared(stream) && stream.control !== 'brand limits'
   const totals = control.get(date)
   const difference = [...differences, ...omitted].find(({ day }) => day === date)
   const compare = (): Comparison => {
     // It was marked as changed after it was asked for.
     if (isMarked) return 'unknown'
-    if (unexplained > 0) return 'differs'
     if (!isCompared(stream)) return 'none'
     if (totals === undefined || versions.get(date) !== versionOf(totals)) return 'unknown'
     // Three readings do not outweigh stored rows that add up.
@@ -299,13 +294,7 @@ function judge(
     hasRejects: rejects.isOn(date),
     hasRows: present > 0,
   })
-  const text = foreign.has(date)
-    ? FOREIGN
-    : difference
-      ? differenceText(difference)
-      : unexplained > 0
-        ? `${vanishing} rows vanish, but only ${rejected} were rejected`
-        : undefined
+  const text = foreign.has(date) ? FOREIGN : difference && differenceText(difference)
   const isShown = verdict.state === 'settled' || verdict.state === 'open' || verdict.state === 'differs'
   return { ...verdict, ...loss, difference: isShown ? text : undefined }
 }
