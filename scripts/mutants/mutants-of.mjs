@@ -104,7 +104,8 @@ export function mutantsOf(source) {
 
   function mutateCall(node) {
     const { expression, arguments: args } = node
-    removeEach(args, (argument) => argument === args.at(-1))
+    // Without a list of its parameters a statement fails.
+    removeEach(args, (argument) => argument === args.at(-1) && !is.isArrayLiteralExpression(argument))
     if (is.isPropertyAccessExpression(expression) && CONDITIONS.has(textOf(expression.name)))
       add(expression.expression.end, node.end, '')
     const operator = args[1]
