@@ -47,6 +47,15 @@ describe('an audit', () => {
     expect([await restatements(), await stateOfAll()]).toEqual([[], { stale: [], lookback: null }])
   })
 
+  test('of a service without usable answers ends once the client has given up, and asks no more', async () => {
+    await start()
+    const audit = { projects: setup.projects, signal: new AbortController().signal, repair: false }
+    const broken: Lie = () => ({ error: 'broken' })
+    const work = () => runAudit(setup.services, audit).catch((error: unknown) => error)
+    expect(await lyingTo(setup, broken, work)).toBeInstanceOf(Error)
+    expect(setup.service.requests.length).toBeLessThan(6)
+  })
+
   test('a table that was dropped is filled by the next sync, which is no restatement', async () => {
     await start()
     await setup.database.rows('drop table visibility.by_model cascade')

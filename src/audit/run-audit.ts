@@ -10,7 +10,7 @@ import { newRunMemory, type Services, type SyncedProject } from '../sync/run/run
 import { runSync, stopAtDeadline } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
 import { modelsAlike } from '../warehouse/load/entities.ts'
-import { withRetries } from '../warehouse/retry.ts'
+import { isAway, isContention, withRetries } from '../warehouse/retry.ts'
 import { recheckSummaries } from '../warehouse/schema/summaries.ts'
 import { type AuditedStream, auditProject } from './audit-project.ts'
 
@@ -82,8 +82,17 @@ async function compareAndRepair(
     const { limit } = newRunMemory(config.source.page_limit)
     const reader = { ...services, runId, retry, limit, acceptDeletes: false }
     const found: AuditedStream[] = []
-    for (const project of projects)
-      found.push(...(await retry(() => auditProject(reader, { project, range }, { signal, onAttempt }))))
+    for (const project of projects) {
+      // The client has waited for the service itself.
+      const audited = await retry(() =>
+        auditProject(reader, { project, range }, { signal, onAttempt }).catch((error: unknown) => {
+          if (isOfDatabase(error)) throw error
+          return { error }
+        }),
+      )
+      if ('error' in audited) throw audited.error
+      found.push(...audited)
+    }
     return found
   }
   await retry(() => recheckSummaries(warehouse, config))
@@ -111,6 +120,10 @@ async function compareAndRepair(
   const repair = await runSync(services, request, observer, execute)
   signal.throwIfAborted()
   return { requests, audited, notes, remaining: countDiffering(await compareAll()), repair }
+}
+
+function isOfDatabase(error: unknown): boolean {
+  return isAway(error) || isContention(error) || isContention((error as Error).cause)
 }
 
 function countDiffering(audited: readonly AuditedStream[]): number {
