@@ -1,8 +1,7 @@
 // Changes src in small ways, one at a time, and lists the changes that no test notices:
 // npm run test:mutants -- [--seed N] [--count N] [--jobs N] [--list] [PATH[:LINE] ...]
 import { execFileSync } from 'node:child_process'
-import { cpSync, existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { cpSync, existsSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { API } from 'typescript/unstable/sync'
@@ -35,6 +34,7 @@ const { values, positionals } = parseArgs({
 // So that what runs is ended, and copies are removed.
 for (const name of ['SIGINT', 'SIGTERM']) process.on(name, () => process.exit(1))
 const root = process.cwd()
+const CACHE = join(root, '.mutants')
 const compiler = openCompiler()
 const mutants = (positionals.length > 0 ? positionals : DEFAULT_PATHS).flatMap(mutantsIn)
 if (values.list) for (const mutant of mutants) console.log(nameOf(mutant))
@@ -102,7 +102,7 @@ function draw(all, seed, count) {
   const drawn = []
   let state = seed
   while (pool.length > 0 && drawn.length < count) {
-    // A generator by Park and Miller, after a few steps that spread small seeds.
+    // The generator of Park and Miller. The second step spreads seeds that are close to each other.
     state = ((state + 1) * 48_271) % 2_147_483_647
     const [mutant] = pool.splice(Math.floor((((state * 48_271) % 2_147_483_647) / 2_147_483_647) * pool.length), 1)
     if (compiler.accepts(mutant.file, changed(mutant))) drawn.push(mutant)
@@ -115,8 +115,7 @@ async function run(drawn) {
   const copies = Array.from({ length: Number(values.jobs) }, copyOfCheckout)
   console.log(`${drawn.length} mutants of ${mutants.length}, seed ${values.seed}`)
   const sources = [...new Set(drawn.map(({ file }) => file))]
-  const cache = join(root, '.mutants')
-  const coverage = await readCoverage({ root, sources, copies, cache, each, report: console.log })
+  const coverage = await readCoverage({ root, sources, copies, cache: CACHE, each, report: console.log })
   const limitOf = limits(coverage)
   const results = []
   await each(drawn, copies, async (mutant, copy) => {
@@ -138,11 +137,12 @@ async function run(drawn) {
 async function test(mutant, copy, tests, limitOf) {
   const file = join(copy, mutant.file)
   writeFileSync(file, changed(mutant))
-  try {
-    return (await runTests(copy, tests, { limitOf })) ?? { kind: 'survived' }
-  } finally {
-    writeFileSync(file, mutant.text)
-  }
+  const result = (await runTests(copy, tests, { limitOf })) ?? { kind: 'survived' }
+  writeFileSync(file, mutant.text)
+  // Not by the mutant, if it happens without.
+  if (result.kind === 'crashed' && (await runTests(copy, tests.slice(0, 1), { limitOf }))?.kind === 'crashed')
+    throw new Error(`the tests cannot be run: ${result.by}`)
+  return result
 }
 
 /** Works on items, one in each copy at a time. */
@@ -155,8 +155,8 @@ async function each(items, copies, work) {
 }
 
 /** The files of the checkout as they are, without those that git ignores. */
-function copyOfCheckout() {
-  const copy = mkdtempSync(join(tmpdir(), 'visibility-sync-mutants-'))
+function copyOfCheckout(_, number) {
+  const copy = join(CACHE, `copy-${process.pid}-${number}`)
   const remove = () => rmSync(copy, { recursive: true, force: true })
   process.on('exit', remove)
   const list = execFileSync('git', ['ls-files', '-z', '-co', '--exclude-standard'], { cwd: root, encoding: 'utf8' })

@@ -49,11 +49,11 @@ export function runTests(folder, files, { args = [], limitOf }) {
       if (begins === undefined) fail({ kind: 'killed', by: `${name}: ${failed}` })
       else limit(name)
     })
-    child.on('exit', (code) => {
+    child.on('close', (code) => {
       clearTimeout(timer)
       end(child)
       running.delete(child)
-      resolve(failure ?? (code === 0 ? undefined : { kind: 'killed', by: `jest: exit code ${code}` }))
+      resolve(failure ?? (code === 0 ? undefined : { kind: 'crashed', by: `jest: exit code ${code}` }))
     })
   })
 }
