@@ -133,3 +133,29 @@ describe('a creation that is refused', () => {
     ])
   })
 })
+
+test('each attempt is counted, and what was sent last is stored', async () => {
+  const setup = await start()
+  const proxy = await startProxy(setup.service.url, ({ method }) => method === 'POST', 422)
+  const create = (color: string) =>
+    setup.through(proxy.url, () =>
+      inJournal(setup, 'url-classification', (journal) =>
+        journal.create({ line: 1, kind: 'url-classification', name: 'New', color }),
+      ),
+    )
+  await create('red')
+  await create('blue')
+  const [stored] = await setup.database.rows('select attempts, request from visibility_ops.creations')
+  expect(stored).toEqual({ attempts: 2, request: { name: 'New', color: 'blue' } })
+})
+
+test('nothing is sent for a run that another command took over', async () => {
+  const setup = await start()
+  const made = await inJournal(setup, 'topic', async (journal) => {
+    await setup.database.rows("update visibility_ops.runs set outcome = 'interrupted' where command = 'create'")
+    return journal.create({ line: 1, kind: 'topic', name: 'New' })
+  })
+  expect(made).toMatchObject({ status: 'failed', stop: true, message: expect.stringContaining('took over') })
+  expect(setup.service.requests.filter(({ method }) => method === 'POST')).toEqual([])
+  expect(await setup.database.rows('select from visibility_ops.creations')).toEqual([])
+})

@@ -138,6 +138,20 @@ describe('a window is', () => {
     expect(await windowState()).not.toMatchObject({ state: 'done' })
   })
 
+  test('read by a worker that backed off, which works on once the service answers, be it with an error', async () => {
+    const setup = await begin()
+    let isSilent = true
+    const proxy = await startRewriter(setup.service.url, (text) => (isSilent ? new Promise(() => {}) : text))
+    const refusing = await startProxy(proxy.url, ({ url }) => !isSilent && url!.includes('/chats'), 404)
+    const client = openClient(refusing.url, { maxAttempts: 1, timeoutMs: 100, patienceMs: 60_000 })
+    const { health, result } = await startWorker(setup, { changes: { client } })
+    await until('it backs off', async () => (await health()).state === 'backing off')
+    isSilent = false
+    expect(await result()).toMatchObject({ result: { kind: 'failed', code: 'refused' } })
+    await until('it works', async () => (await health()).state === 'working')
+    expect(await health()).toMatchObject({ reason: null })
+  })
+
   test('retried if it fails while the service answers, and reported at the third time with the cost of all', async () => {
     const setup = await begin()
     const proxy = await startProxy(setup.service.url, ({ url }) => url!.includes('/chats'))
