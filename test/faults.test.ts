@@ -120,6 +120,7 @@ async function schedule(
     clearTimeout(limit)
     // It may come after the end of the command, and must not reach the next one.
     await disturbed
+    proxy.dropStalled()
     story.push(`  → ${result.code}`)
     expect(end.startsWith('SIG') ? [0, 1, null] : [0, 1]).toContain(result.code)
     if (result.code === 0 && args[0] === 'sync') expect(result.json().outcome).toBe('complete')

@@ -1,19 +1,17 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
-import { from as copyFrom } from 'pg-copy-streams'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import type { Warehouse } from '../src/warehouse/connect.ts'
-import type { DeadlineClient } from '../src/warehouse/deadline-client.ts'
 import { startEmbedded } from '../src/warehouse/embedded/server.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import { isTransient, withRetries } from '../src/warehouse/retry.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../src/warehouse/transaction.ts'
-import { runCli, startCli, startProcess, temporaryFolder } from './support/cli.ts'
+import { runCli, startCli, startProcess, temporaryFolder, until } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
+import { longTest } from './support/long.ts'
 import { openWarehouse } from './support/postgres.ts'
 import { startTcpProxy, type TcpProxy } from './support/proxy.ts'
-import { until } from './support/serve.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
@@ -279,95 +277,84 @@ describe('frozen connections', () => {
   }
 
   describe('a frozen connection', () => {
-    const freezeAndAsk = ({ client }: Transaction) => {
-      proxy.freeze()
-      return client.query('select 1')
-    }
-
     test('is given up by each kind of query, and the pool replaces it', async () => {
       const warehouse = await begin()
-      const short = { deadlineMs: 300 }
+      await setup.database.rows('create table target (project_id text, words text)')
+      const rows = PackedRows.of([{ name: 'words', type: 'text' }], 'p', [['a']])
       const asks = [
-        () => {
-          proxy.freeze()
-          return warehouse.pool.query({ text: 'select 1', ...short } as never)
-        },
-        () => inTransaction(warehouse, freezeAndAsk, undefined, short),
+        () => warehouse.pool.query('select 1'),
+        () => warehouse.ops.selectNoFrom((all) => all.lit(1).as('one')).execute(),
+        () => inTransaction(warehouse, async ({ client }) => proxy.freeze() ?? client.query('select 1')),
+        () => inTransaction(warehouse, async ({ ops }) => proxy.freeze() ?? ops.selectFrom('runs').execute()),
+        () =>
+          inTransaction(warehouse, async ({ client }) => {
+            const query = client.query.bind(client)
+            client.query = ((copy: object) => query(Object.assign(copy, { query_timeout: 300 }) as never)) as never
+            proxy.freeze()
+            await copyRows(client, 'target', rows)
+          }),
       ]
-      for (const ask of asks) {
-        await warehouse.pool.query('select 1')
+      for (const [index, ask] of asks.entries()) {
+        Object.assign(warehouse.pool.options, { query_timeout: 10_000, max: 1 })
+        const { rows: before } = await warehouse.pool.query('select pg_backend_pid() as pid')
+        Object.assign(warehouse.pool.options, { query_timeout: 300 })
+        if (index < 2) proxy.freeze()
         const error = await ask().catch((failure: unknown) => failure)
-        expect(isTransient(error) || (error as { code?: string }).code === 'transient').toBe(true)
+        expect([index, isTransient(error)]).toEqual([index, true])
         proxy.resume()
-        expect((await warehouse.pool.query('select 2 as two')).rows).toEqual([{ two: 2 }])
+        Object.assign(warehouse.pool.options, { query_timeout: 10_000 })
+        const { rows: after } = await warehouse.pool.query('select pg_backend_pid() as pid')
+        expect(after).not.toEqual(before)
       }
     })
 
-    test('in work without a time limit is given up once the command is stopped', async () => {
+    test('in work that may take long is given up once the command is stopped', async () => {
       const warehouse = await begin()
       const work = async ({ client }: Transaction) => {
         proxy.stall()
-        setTimeout(() => warehouse.shortenDeadlines(), 200)
+        warehouse.hurry()
         await client.query('select 1')
       }
       await expect(inTransaction(warehouse, work, undefined, LONG_WORK)).rejects.toMatchObject({
         code: 'database-away',
       })
+      expect((await warehouse.pool.query('select 1 as one')).rows).toEqual([{ one: 1 }])
     })
 
-    test('whose answer was lost is given up in work that may take long, and one at work is not', async () => {
+    test('of a process that is gone is noticed by the server, which ends its transaction and locks', async () => {
       const warehouse = await begin()
-      const work =
-        (text: string, isStalled: boolean) =>
-        async ({ client }: Transaction) => {
-          const connection = client as unknown as { watchMs: number }
-          connection.watchMs = 150
-          const answer = client.query(text)
-          if (isStalled) {
-            await new Promise((done) => setTimeout(done, 100))
-            proxy.stall()
-          }
-          return (await answer).rows
-        }
-      const patient = inTransaction(
-        warehouse,
-        work('select pg_sleep(1.5)::text as nothing', false),
-        undefined,
-        LONG_WORK,
-      )
-      await expect(patient).resolves.toEqual([{ nothing: '' }])
-      for (const options of [LONG_WORK, { deadlineMs: 600_000 }]) {
-        const stalled = inTransaction(warehouse, work('select pg_sleep(0.6)::text', true), undefined, options)
-        await expect(stalled).rejects.toThrow('the answer of the database was lost on its way')
-      }
+      const found = await inTransaction(warehouse, async ({ client }) => {
+        const { rows } = await client.query<{ name: string; setting: string; unit: string }>(
+          `select name, setting, unit from pg_settings where name in ('idle_in_transaction_session_timeout', 'statement_timeout',
+             'client_connection_check_interval', 'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout')`,
+        )
+        return Object.fromEntries(rows.map(({ name, setting, unit }) => [name, `${setting} ${unit ?? 'times'}`]))
+      })
+      expect(found).toEqual({
+        idle_in_transaction_session_timeout: '25000 ms',
+        statement_timeout: '600000 ms',
+        client_connection_check_interval: '2000 ms',
+        tcp_keepalives_idle: '10 s',
+        tcp_keepalives_interval: '5 s',
+        tcp_keepalives_count: '3 times',
+        tcp_user_timeout: '25000 ms',
+      })
     })
 
-    test('of a process that is gone in the middle of a COPY keeps its locks only until somebody wants them', async () => {
+    longTest('of a process that is gone between two statements keeps no lock', async () => {
       const warehouse = await begin()
-      await setup.database.rows('create table target (project_id text, words text)')
-      const gone = await warehouse.pool.connect()
-      gone.on('error', () => {})
-      await gone.query('begin; lock table target in exclusive mode')
-      const copy = gone.query(copyFrom('copy target from stdin'))
-      copy.on('error', () => {})
-      copy.write('a\tb\n')
-      const { processID } = gone as unknown as { processID: number }
-      const waits = () =>
-        setup.database.rows('select from pg_stat_progress_copy where pid = $1 and bytes_processed > 0', [processID])
-      await until(async () => (await waits()).length === 1)
-      proxy.stall()
-      // Nobody reads these rows, so nobody hears of the end of the connection behind them.
-      await new Promise((done) => copy.write('c\td\n', done))
-      ;(gone as unknown as DeadlineClient).destroySocket()
-      gone.release(true)
+      await setup.database.rows('create table target (words text)')
+      const gone = inTransaction(warehouse, async ({ client }) => {
+        await client.query('lock table target in exclusive mode')
+        proxy.stall()
+        await client.query('select 1')
+      })
       const lock = () =>
         inTransaction(warehouse, ({ client }) => client.query('lock table target in exclusive mode'), undefined, {
           lockTimeoutMs: 200,
-          abandoned: { olderThanMs: 100, lookAgainMs: 100 },
         })
-      await expect(lock()).rejects.toMatchObject({ code: 'transient' })
       await expect(withRetries(warehouse, undefined, lock)).resolves.toBeDefined()
-      expect(await waits()).toEqual([])
+      await expect(gone).rejects.toMatchObject({ code: 'database-away' })
     })
   })
 
@@ -396,7 +383,7 @@ describe('frozen connections', () => {
     const audit = startProcess(['audit', '--json'], { env: setup.env, config: setup.fileConfig })
     const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
       and application_name like 'visibility-sync%'`
-    await until(async () => (await setup.database.rows(waiting)).length > 0)
+    await until('the audit waits for the lock', async () => (await setup.database.rows(waiting)).length > 0)
     audit.child.kill('SIGTERM')
     const killer = setTimeout(() => void audit.child.kill('SIGKILL'), 30_000)
     const { code } = await audit.done

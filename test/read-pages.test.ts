@@ -27,7 +27,7 @@ async function read(answer: (page: Asked) => unknown[], limit = 4) {
     chats,
     'chats',
   )
-  return { items: page.items, count: page.count, asked }
+  return { items: page.items, count: page.items.length, asked }
 }
 
 const rowsOf = (all: unknown[]) => (page: Asked) => all.slice(page.offset, page.offset + page.limit)

@@ -43,7 +43,7 @@ async function performAudit(services: Services, request: AuditRequest, observer:
   const { warehouse, log, version, source, client, config } = services
   const { projects, signal } = request
   const ended = new AbortController()
-  signal.addEventListener('abort', () => warehouse.shortenDeadlines(), { once: true, signal: ended.signal })
+  signal.addEventListener('abort', () => warehouse.hurry(), { once: true, signal: ended.signal })
   const late = new AbortController()
   const deadline = stopAtDeadline(config, ({ reason }) => late.abort(new TransientError(reason)))
   const start = { command: 'audit', version, source, projectStreams: [] }

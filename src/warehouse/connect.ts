@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { Socket } from 'node:net'
 import {
-  Client,
   type ClientBase,
   type ClientConfig,
   type CustomTypesConfig,
   Pool,
+  type PoolClient,
   type PoolConfig,
   type QueryConfig,
   types,
@@ -17,7 +17,6 @@ import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { bindOps, type Ops } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
-import { DeadlineClient } from './deadline-client.ts'
 import { isTransient, withRetries } from './retry.ts'
 
 export interface Warehouse {
@@ -34,8 +33,8 @@ export interface Warehouse {
   redactor: Redactor
   /** Asks the server for its version. An unreachable or too old server is an error of one sentence. */
   check(): Promise<void>
-  /** The command was asked to stop: from now on nothing is waited for longer than a few seconds. */
-  shortenDeadlines(): void
+  /** The command was asked to stop: what the database does not answer within a few seconds is given up. */
+  hurry(): void
   /** Waits briefly for connections in use. Then it closes all of them, since the network may not answer. */
   close(): Promise<void>
   /** Cuts every connection at once. */
@@ -49,6 +48,8 @@ const sessionSql = (processId: number) => `set timezone = UTC; set datestyle = I
   select set_config(name, value, false) from (values ('array_nulls', 'on'), ('extra_float_digits', '1')) settings (name, value)
   where pg_backend_pid() = ${processId}`
 const CONNECT_MS = 10_000
+// Longer than any wait for a lock, so that the server says which it was. A query that may take longer says so.
+const QUERY_MS = 30_000
 const ENDING_MS = 5000
 const HURRY_CONNECT_MS = 3000
 const CUT_CONNECT_MS = 1000
@@ -96,35 +97,14 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     },
     types: plainTypes,
     connectionTimeoutMillis: CONNECT_MS,
+    // On a network that drops packets silently nothing fails by itself. A connection without an answer is closed.
+    query_timeout: QUERY_MS,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
   }
-  const clients = new Set<DeadlineClient>()
-  let isEnding = false
   let wasConnected = false
-  class OwnClient extends DeadlineClient {
-    constructor(own?: string | ClientConfig) {
-      super(own)
-      clients.add(this)
-      this.on('end', () => clients.delete(this))
-      this.on('connect', () => {
-        wasConnected = true
-      })
-      if (isEnding) this.shortenDeadlines(ENDING_MS)
-      // Asked to stop, and the database does not answer: nothing more is expected of it.
-      this.onLate = () => {
-        if (isEnding) cut()
-      }
-      this.isAtWork = async () => {
-        // A pooler gives its clients process numbers of its own.
-        if (warehouse.isPooled) return undefined
-        return isAtWork(config, processIdOf(this))
-      }
-    }
-  }
   const pool = new Pool({
     ...config,
-    Client: OwnClient,
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
@@ -133,7 +113,16 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
-  pool.on('connect', (client) => client.on('error', () => {}))
+  pool.on('connect', (client) => {
+    wasConnected = true
+    client.on('error', () => {})
+  })
+  const inUse = new Set<PoolClient>()
+  pool.on('acquire', (client) => {
+    limitQueries(client, pool.options.query_timeout)
+    inUse.add(client)
+  })
+  pool.on('release', (_, client) => inUse.delete(client))
   const { schema } = options
   const opsSchema = `${schema}_ops`
   const warehouse: Warehouse = {
@@ -151,9 +140,9 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
         throw error instanceof UsageError ? error : databaseFailure(options.url, error)
       }
     },
-    shortenDeadlines,
+    hurry,
     async close() {
-      shortenDeadlines()
+      hurry()
       const closed = async () => {
         await pool.end()
         await Promise.all([...sockets].map((socket) => once(socket, 'close')))
@@ -180,10 +169,11 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     throw error
   }
 
-  function shortenDeadlines(): void {
-    isEnding = true
-    pool.options.connectionTimeoutMillis = HURRY_CONNECT_MS
-    for (const client of clients) client.shortenDeadlines(ENDING_MS)
+  function hurry(): void {
+    Object.assign(pool.options, { connectionTimeoutMillis: HURRY_CONNECT_MS, query_timeout: ENDING_MS })
+    const stuck = new Set(inUse)
+    pool.on('release', (_, client) => stuck.delete(client))
+    setTimeout(() => stuck.forEach(closeAtOnce), ENDING_MS).unref()
   }
 
   function cut(): void {
@@ -207,27 +197,22 @@ function processIdOf(client: ClientBase): number {
   return (client as unknown as { processID: number }).processID
 }
 
-/** Whether the server works on a query of this process of its own, asked over a connection that is made for it. */
-async function isAtWork(config: ClientConfig, processId: number): Promise<boolean> {
-  const client = new Client({ ...config, query_timeout: CONNECT_MS })
-  client.on('error', () => {})
-  try {
-    await client.connect()
-    const { rows } = await client.query<{ state: string }>('select state from pg_stat_activity where pid = $1', [
-      processId,
-    ])
-    return rows[0]?.state === 'active'
-  } finally {
-    void client.end().catch(() => {})
-  }
+/** Without waiting for the server. The pool replaces it once it is released. */
+export function closeAtOnce(client: ClientBase): void {
+  ;(client as unknown as { connection: { stream: Socket } }).connection.stream.destroy()
+}
+
+/** pg reads this limit for each query that has none of its own. It is valid until the connection is taken from the pool again. */
+export function limitQueries(client: ClientBase, ms: number | undefined): void {
+  Object.assign((client as unknown as { connectionParameters: object }).connectionParameters, { query_timeout: ms })
 }
 
 /** A query that may take long for good reasons: it reads much. */
 export function slowQuery(text: string, values?: unknown[]): QueryConfig {
-  return { text, ...(values === undefined ? {} : { values }), deadlineMs: SLOW_MS } as QueryConfig
+  return { text, ...(values === undefined ? {} : { values }), query_timeout: SLOW_MS } as QueryConfig
 }
 
-const SLOW_MS = 600_000
+export const SLOW_MS = 600_000
 
 /** Refuses a server that is too old; true if it is behind a pooler. */
 async function checkServer(pool: Pool): Promise<boolean> {

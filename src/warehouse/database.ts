@@ -161,7 +161,20 @@ export type Ops = Kysely<OpsTables>
 
 /** Typed queries of the ops schema. */
 export function bindOps(opsSchema: string, pool: Pool): Ops {
-  return new Kysely<OpsTables>({ dialect: new PostgresDialect({ pool }) }).withSchema(opsSchema)
+  const dialect = new PostgresDialect({ pool: { connect: () => connect(pool), end: async () => {} } })
+  return new Kysely<OpsTables>({ dialect }).withSchema(opsSchema)
+}
+
+/** Kysely releases a connection without its error. But one whose query got no answer must not be used again. */
+async function connect(pool: Pool): Promise<PoolClient> {
+  const client = await pool.connect()
+  let failure: Error | undefined
+  const query = (...args: Parameters<PoolClient['query']>) =>
+    (client.query(...args) as unknown as Promise<unknown>).catch((error: Error) => {
+      failure = error
+      throw error
+    })
+  return { query, release: () => client.release(failure) } as unknown as PoolClient
 }
 
 /** A pool of one connection that is released elsewhere. Statements that are asked for at once are sent one after the other. */

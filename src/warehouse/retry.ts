@@ -13,13 +13,8 @@ const GONE = new Set([
   ...['EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN', '53300', '57P01', '57P02', '57P03'],
 ])
 /** Another transaction was in the way: a serialization failure, a deadlock, a lock that was not to be had. */
-const LOCK_TIMEOUT = '55P03'
-const CONTENTION = new Set(['40001', '40P01', LOCK_TIMEOUT])
+const CONTENTION = new Set(['40001', '40P01', '55P03'])
 const PROTOCOL_VIOLATION = '08P01'
-
-export function isLockTimeout(error: unknown): boolean {
-  return codeOf(error) === LOCK_TIMEOUT
-}
 
 export function isContention(error: unknown): boolean {
   return CONTENTION.has(codeOf(error) ?? '')
@@ -28,6 +23,11 @@ export function isContention(error: unknown): boolean {
 /** True if a pooler refuses transactions, which no wait changes. */
 export function isStatementPooling(error: unknown): boolean {
   return /statement pooling mode/i.test(messageOf(error))
+}
+
+/** True if a query got no answer within its limit. */
+export function isUnanswered(error: unknown): boolean {
+  return messageOf(error) === 'Query read timeout'
 }
 
 /** True if the connection or the server is gone. A wrong password or a server that is too old does not pass by itself. */
@@ -39,6 +39,7 @@ export function isAway(error: unknown): boolean {
   if (code === PROTOCOL_VIOLATION)
     return (error as { severity?: unknown }).severity === 'FATAL' && !isStatementPooling(error)
   return (
+    isUnanswered(error) ||
     GONE.has(code) ||
     code.startsWith('08') ||
     // These errors of pg have no code.

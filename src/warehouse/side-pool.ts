@@ -1,9 +1,8 @@
-import { Pool, type PoolClient, type PoolConfig } from 'pg'
+import { Pool, type PoolConfig } from 'pg'
 import { codeOf, messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Warehouse } from './connect.ts'
-import { bindOps, poolOf } from './database.ts'
-import type { DeadlineClient } from './deadline-client.ts'
-import { awayError, isTransient } from './retry.ts'
+import { isUnanswered } from './retry.ts'
+import { inTransaction } from './transaction.ts'
 
 export interface SidePoolOptions {
   /** As the server lists its connections. */
@@ -28,8 +27,7 @@ export interface SidePool {
   close(): void
 }
 
-// The server ends a statement by itself; ours is the limit if it does not answer at all.
-const ANSWER_MS = 1000
+const LATE_MS = 1000
 const CANCELED = '57014'
 const LOCKED = '55P03'
 const LOCK_MS = 2000
@@ -42,53 +40,34 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
     max: options.connections,
     application_name: options.name,
     connectionTimeoutMillis: options.patienceMs,
-    // Nothing is set for a session: behind a pooler in transaction mode, the next transaction may have another one.
-    onConnect: undefined,
+    query_timeout: options.limitMs + LATE_MS,
   } as PoolConfig)
   pool.on('error', () => {})
   pool.on('connect', (client) => client.on('error', () => {}))
-  const inUse = new Set<DeadlineClient>()
-  let closed = false
-
-  /** The others wait in line, but neither too many nor for too long. */
-  async function connect(): Promise<PoolClient> {
-    if (pool.waitingCount - pool.idleCount >= options.waiting) throw new OverloadedError('too many readers at once')
-    return pool.connect().catch((error: unknown) => {
-      if (messageOf(error) === WAITED_TOO_LONG) throw new OverloadedError('too many readers at once')
-      throw isTransient(error) ? awayError('the database cannot be reached', error) : error
-    })
-  }
+  const closing = new AbortController()
 
   async function use<T>(mode: string, limitMs: number, work: (bound: Warehouse) => Promise<T>): Promise<T> {
-    const client = await connect()
-    const connection = client as unknown as DeadlineClient
-    let late = false
-    let failed: Error | undefined
-    const timer = setTimeout(() => {
-      late = true
-      connection.destroySocket()
-    }, limitMs + ANSWER_MS)
-    // The limit is for all statements together.
-    connection.deadlineMs = undefined
-    inUse.add(connection)
+    // The others wait in line, but neither too many nor for too long.
+    if (pool.waitingCount - pool.idleCount >= options.waiting) throw new OverloadedError('too many readers at once')
+    const late = new AbortController()
+    let timer: NodeJS.Timeout | undefined
+    const limited = (bound: Warehouse) => {
+      // For all statements together.
+      timer = setTimeout(() => late.abort(), limitMs + LATE_MS)
+      return work(bound)
+    }
+    const signal = AbortSignal.any([late.signal, closing.signal])
     try {
-      if (closed) connection.destroySocket()
-      await client.query(beginning(mode, limitMs))
-      const only = poolOf(client)
-      const result = await work({ ...warehouse, pool: only, ops: bindOps(warehouse.opsSchema, only) })
-      await client.query('commit')
-      return result
+      return await inTransaction({ ...warehouse, pool }, limited, signal, { mode, limitMs, lockTimeoutMs: LOCK_MS })
     } catch (error) {
-      failed = error as Error
-      if (late || codeOf(error) === CANCELED)
-        throw new TimeLimitError(`it took longer than ${limitMs / 1000} s`, { cause: error })
-      if (codeOf(error) === LOCKED) throw new TimeLimitError('a table is locked by someone else', { cause: error })
-      throw isTransient(error) ? awayError('the database cannot be reached', error) : error
+      const { cause = error } = error as Error
+      if (messageOf(cause) === WAITED_TOO_LONG) throw new OverloadedError('too many readers at once')
+      if (late.signal.aborted || codeOf(cause) === CANCELED || isUnanswered(cause))
+        throw new TimeLimitError(`it took longer than ${limitMs / 1000} s`, { cause })
+      if (codeOf(cause) === LOCKED) throw new TimeLimitError('a table is locked by someone else', { cause })
+      throw error
     } finally {
       clearTimeout(timer)
-      inUse.delete(connection)
-      // A transaction that failed ends with its connection.
-      client.release(failed)
     }
   }
 
@@ -96,27 +75,8 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
     read: (work, limitMs = options.limitMs) => use('isolation level repeatable read read only', limitMs, work),
     write: (work) => use('', options.limitMs, work),
     close() {
-      closed = true
-      for (const connection of inUse) connection.destroySocket()
+      closing.abort()
       void pool.end().catch(() => {})
     },
   }
-}
-
-/** The session settings of runs, for one transaction. */
-function beginning(mode: string, limitMs: number): string {
-  const settings = [
-    `statement_timeout = ${limitMs}`,
-    `lock_timeout = ${LOCK_MS}`,
-    // Ends transactions of dead processes. A slow process is limited by its own timer.
-    'idle_in_transaction_session_timeout = 60000',
-    'client_connection_check_interval = 2000',
-    'client_min_messages = warning',
-    'timezone = UTC',
-    'datestyle = ISO',
-    'array_nulls = on',
-    'extra_float_digits = 1',
-    'jit = off',
-  ]
-  return [`begin ${mode}`, ...settings.map((setting) => `set local ${setting}`)].join('; ')
 }

@@ -87,6 +87,8 @@ export interface TcpProxy {
   stall(): void
   /** Like `refuse`, as soon as a client sends this text; serves again after some attempts to connect. */
   loseAt(text: string): void
+  /** The server closes stalled connections, as it does when nothing acknowledges its keepalive packets. */
+  dropStalled(): void
   /** Serves again. What was frozen flows on. */
   resume(): void
   /** Ends all connections; new ones are served. */
@@ -176,6 +178,9 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
         pair.isStalled = true
         pause(pair)
       }
+    },
+    dropStalled() {
+      for (const { upstream, isStalled } of pairs) if (isStalled) upstream.destroy()
     },
     cut,
     retarget(next) {

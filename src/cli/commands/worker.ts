@@ -77,7 +77,7 @@ async function runWorker(session: Session, open: Open, concurrency: number, begu
     log.info({ done: taker.done }, 'asked to stop')
     return 0
   } finally {
-    warehouse.shortenDeadlines()
+    warehouse.hurry()
     await taker.stop()
     await signOut(warehouse, owner).catch(() => {})
     await queue.close()

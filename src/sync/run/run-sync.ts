@@ -43,7 +43,7 @@ export function runSync(
 ): Promise<RunReport> {
   return inSpan('run', { 'visibility_sync.command': request.command }, async (span) => {
     const ended = new AbortController()
-    void untilStopped(request.signal, ended.signal).then(() => services.warehouse.shortenDeadlines())
+    void untilStopped(request.signal, ended.signal).then(() => services.warehouse.hurry())
     const report = await performRun(services, request, observer, execute).finally(() => ended.abort())
     const { run_id, outcome, code } = report
     span.setAttributes({ 'visibility_sync.run_id': run_id, 'visibility_sync.outcome': outcome })

@@ -70,10 +70,14 @@ function equal(columns: readonly Column[], name: string): string {
   return text ? `coalesce(t.${column}, '') = coalesce(s.${column}, '')` : `t.${column} = s.${column}`
 }
 
+// For the rows of one page.
+const COPY_MS = 180_000
+
 /** COPY of rows of one project into a table. `table` is quoted already. */
 export async function copyRows(client: PoolClient, table: string, rows: PackedRows): Promise<void> {
   const names = ['project_id', ...rows.columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
-  const stream = client.query(copyFrom(`copy ${table} (${names}) from stdin with (format binary)`))
+  const copy = copyFrom(`copy ${table} (${names}) from stdin with (format binary)`)
+  const stream = client.query(Object.assign(copy, { query_timeout: COPY_MS }))
   ignoreLateWrites(stream)
   let over = false
   const done = finished(stream).finally(() => {
