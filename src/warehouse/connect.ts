@@ -108,15 +108,15 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
-    onConnect: (client: ClientBase) => client.query(sessionSql(processIdOf(client))) as unknown as undefined,
+    onConnect(client: ClientBase) {
+      wasConnected = true
+      return client.query(sessionSql(processIdOf(client))) as unknown as undefined
+    },
   } as PoolConfig)
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
   pool.on('error', () => {})
-  pool.on('connect', (client) => {
-    wasConnected = true
-    client.on('error', () => {})
-  })
+  pool.on('connect', (client) => client.on('error', () => {}))
   const inUse = new Set<PoolClient>()
   pool.on('acquire', (client) => {
     limitQueries(client, pool.options.query_timeout)
