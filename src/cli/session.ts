@@ -1,8 +1,8 @@
 import { createInterface } from 'node:readline/promises'
 import { type Config, configFile, defaultConfig, loadConfig } from '../core/config/load.ts'
 import { wantsColour } from '../core/config/variables.ts'
-import { createLog } from '../core/logger.ts'
-import type { Redactor } from '../core/redactor.ts'
+import { createLog, type LogEntry, SECRET_FIELDS } from '../core/logger.ts'
+import { REDACTED, type Redactor } from '../core/redactor.ts'
 import { printable } from '../core/text.ts'
 import { monotonic } from '../core/waiting.ts'
 import { StreamSet } from '../streams/registry.ts'
@@ -57,30 +57,12 @@ export function openSession(
   surroundings: Surroundings,
   kind: CommandKind | undefined,
 ) {
-  const { stdin, stdout, stderr, signal, version, redactor, env } = surroundings
+  const { stdin, stdout, signal, version, redactor, env } = surroundings
   const loaded = kind === 'bare' ? defaultConfig() : loadConfig({ file: options.config, redactor, env })
   const config: Config = options.queue ? { ...loaded, queue: { mode: 'pg-boss' } } : loaded
   const json = options.json ?? false
-  const isService = kind === 'service'
-  const terminal = stderr.isTTY === true
-  const isWatched = terminal || !isService
-  const forPeople = config.log_format === 'auto' ? !json && isWatched : config.log_format === 'text'
-  const progress = kind === 'run' && forPeople && !json ? progressOf(stderr, config.log_level) : undefined
-  const write = (line: string) => void (progress === undefined ? stderr.write(line) : progress.above(line))
-  const colour = wantsColour(terminal, env)
-  const [width, logWidth] = [stdout, stderr].map(columnsOf) as [number, number]
-  const log = createLog({
-    // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
-    level: config.log_level ?? (forPeople && isWatched ? 'warn' : 'info'),
-    redactor: config.redactor,
-    destination: {
-      write: forPeople
-        ? linesForPeople(config, isService, (line) =>
-            write(`${config.redactor.text(toTerminal(fitted(line, logWidth, LOG_INDENT), colour))}\n`),
-          )
-        : write,
-    },
-  })
+  const width = columnsOf(stdout)
+  const { log, progress } = openLog(config, json, surroundings, kind)
   for (const warning of config.warnings) log.warn(warning)
   const observer: Observer = progress?.observer ?? {}
   let streams: StreamSet | undefined
@@ -130,6 +112,31 @@ function fitted(line: string, width: number, hanging = ''): string {
 
 const LOG_INDENT = ' '.repeat('12:34:56 '.length)
 
+/** The log, and the line that shows how a run goes. */
+function openLog(config: Config, json: boolean, { stderr, env }: Surroundings, kind: CommandKind | undefined) {
+  const isService = kind === 'service'
+  const terminal = stderr.isTTY === true
+  const isWatched = terminal || !isService
+  const forPeople = config.log_format === 'auto' ? !json && isWatched : config.log_format === 'text'
+  const progress = kind === 'run' && forPeople && !json ? progressOf(stderr, config.log_level) : undefined
+  const write = (line: string) => void (progress === undefined ? stderr.write(line) : progress.above(line))
+  const colour = wantsColour(terminal, env)
+  const width = columnsOf(stderr)
+  const log = createLog({
+    // The progress line shows people how it goes; lines are for what needs attention, unless more was asked for.
+    level: config.log_level ?? (forPeople && isWatched ? 'warn' : 'info'),
+    redactor: config.redactor,
+    destination: forPeople
+      ? {
+          show: linesForPeople(config, isService, (line) =>
+            write(`${config.redactor.text(toTerminal(fitted(line, width, LOG_INDENT), colour))}\n`),
+          ),
+        }
+      : { write },
+  })
+  return { log, progress }
+}
+
 function progressOf(stderr: NodeJS.WriteStream, logLevel: string | undefined): Progress | undefined {
   if (stderr.isTTY === true) return terminalProgress(stderr)
   // If a level was chosen, the log is shown as it is.
@@ -158,33 +165,34 @@ async function ask({ stdin, stderr, signal }: Surroundings, text: string): Promi
 const MOST_ALIKE = 3
 
 /** Short lines; of a command with a result only a few of each kind, unless a level was chosen: the result names all. */
-function linesForPeople(config: Config, isService: boolean, write: (line: string) => void): (line: string) => void {
+function linesForPeople(config: Config, isService: boolean, write: (line: string) => void): (entry: LogEntry) => void {
   const short = shortIds(config.projects.flatMap(({ id }) => id ?? []))
-  const shortOf = (id: string) => short.get(id) ?? shortIds([id]).get(id)!
   const seen = new Map<string, number>()
-  return (line) => {
-    const { msg } = JSON.parse(line) as { msg: string }
-    const times = (seen.get(msg) ?? 0) + 1
-    seen.set(msg, times)
-    if (isService || config.log_level !== undefined || times <= MOST_ALIKE) write(prettyLine(line, shortOf))
-    else if (times === MOST_ALIKE + 1)
-      write(`${LOG_INDENT}… more lines "${msg}" are left out; LOG_LEVEL=info shows them`)
+  return ({ level, message, fields }) => {
+    const times = (seen.get(message) ?? 0) + 1
+    seen.set(message, times)
+    if (isService || config.log_level !== undefined || times <= MOST_ALIKE) {
+      const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''
+      const { project, ...others } = fields
+      const named =
+        typeof project === 'string' ? { project: short.get(project) ?? shortIds([project]).get(project) } : {}
+      const rest = fieldsForPeople({ ...named, ...others })
+      write(`${new Date().toISOString().slice(11, 19)} ${mark}${toOneLine(message)}${rest}`)
+    } else if (times === MOST_ALIKE + 1)
+      write(`${LOG_INDENT}… more lines "${message}" are left out; LOG_LEVEL=info shows them`)
   }
 }
 
-/** Lines for people: time, message, then the fields that vary and say something. `shortOf` shortens ids of projects. */
-function prettyLine(line: string, shortOf: (id: string) => string = (id) => id): string {
-  const { time, level, msg, project, ...others } = JSON.parse(line) as Record<string, unknown>
-  const fields = typeof project === 'string' ? { project: shortOf(project), ...others } : others
-  const mark = level === 'error' || level === 'fatal' ? bad('✗ ') : level === 'warn' ? warning('! ') : ''
-  const rest = Object.entries(fields)
-    .filter(([key, value]) => key !== 'run' && value !== 0)
-    .map(([key, value]) => `${key}=${shown(value)}`)
-    .join(' ')
-  return `${String(time).slice(11, 19)} ${mark}${toOneLine(String(msg))}${rest === '' ? '' : `  ${rest}`}`
+/** The fields that say something. */
+function fieldsForPeople(fields: Record<string, unknown>): string {
+  const parts = Object.entries(fields)
+    .filter(([name, value]) => name !== 'run' && value !== 0 && value !== undefined)
+    .map(([name, value]) => ` ${name}=${shown(name, value)}`)
+  return parts.length === 0 ? '' : ` ${parts.join('')}`
 }
 
-function shown(value: unknown): string {
+function shown(name: string, value: unknown): string {
   if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(1)
-  return toOneLine(typeof value === 'string' ? value : JSON.stringify(value))
+  const hide = (key: string, inner: unknown) => (SECRET_FIELDS.includes(key) ? REDACTED : inner)
+  return toOneLine(name === 'api_key' ? REDACTED : typeof value === 'string' ? value : JSON.stringify(value, hide))
 }
