@@ -76,11 +76,7 @@ async function listProjects(
     const before = ids.size
     const asked = { limit: PAGE, offset: before }
     const { items, total } = await client.projects({ key, projectId: undefined }, asked, { signal })
-    for (const item of items) {
-      const { id, status } = (item ?? {}) as { id?: unknown; status?: unknown }
-      if (typeof id !== 'string' || !ID.test(id)) throw new UsageError(refusal('an item of the list has no usable id'))
-      ids.set(id, status)
-    }
+    for (const item of items) ids.set(...projectIn(item))
     // Rows move between pages, so an id that comes twice may have taken the turn of another. A service without pages repeats all.
     const fresh = ids.size - before
     const isSameAgain = fresh === 0 && items.length === before && total === undefined
@@ -93,6 +89,12 @@ async function listProjects(
     return ids
   }
   throw new UsageError(refusal(`it has more than ${MOST_PAGES} pages`))
+}
+
+function projectIn(item: unknown): [id: string, status: unknown] {
+  const { id, status } = (item ?? {}) as { id?: unknown; status?: unknown }
+  if (typeof id === 'string' && ID.test(id)) return [id, status]
+  throw new UsageError(refusal('an item of the list has no usable id'))
 }
 
 /** A list that is not offered is the fault of the variable, not of the service. */

@@ -102,8 +102,14 @@ function joinUses(uses: readonly Use[]): Map<string, Use> {
   return joined
 }
 
-function compareUse(reader: SpecReader, operation: Node, use: Use, { gone, different, added }: SpecDrift): void {
-  const { operation: name, sends, values, reads } = use
+function compareUse(reader: SpecReader, operation: Node, use: Use, drift: SpecDrift): void {
+  compareSent(reader, operation, use, drift)
+  const fields = use.reads && reader.fieldsOf(operation)
+  if (fields !== undefined) compareRead(reader, fields, use, drift)
+}
+
+function compareSent(reader: SpecReader, operation: Node, use: Use, { gone, added }: SpecDrift): void {
+  const { operation: name, sends, values } = use
   const parameters = reader.parametersOf(operation)
   for (const parameter of sends) if (!parameters.has(parameter)) gone.push(`${name}: no parameter ${parameter}`)
   for (const [path, sent] of Object.entries(values)) {
@@ -112,21 +118,26 @@ function compareUse(reader: SpecReader, operation: Node, use: Use, { gone, diffe
     for (const value of sent) if (!allowed.includes(value)) gone.push(`${name}: ${path} has no ${value}`)
     for (const value of allowed) if (!sent.includes(value)) added.push(`${name}: ${path} also has ${value}`)
   }
-  const fields = reads && reader.fieldsOf(operation)
-  if (fields === undefined) return
-  const { properties: read = {}, required = [] } = reads!
+}
+
+function compareRead(reader: SpecReader, fields: Record<string, Node>, use: Use, drift: SpecDrift): void {
+  const { properties: read = {}, required = [] } = use.reads!
   for (const [field, schema] of Object.entries(read)) {
     const described = fields[field]
-    if (described === undefined) {
-      const list = required.includes(field) ? gone : different
-      list.push(`${name}: no field ${field} in the answer`)
-      continue
-    }
-    const [wanted, types] = [reader.typesOf(schema), reader.typesOf(described)]
-    if (wanted.length > 0 && types.length > 0 && !types.some((type) => wanted.includes(type)))
-      different.push(`${name}: the field ${field} is ${types.join(' or ')}, read as ${wanted.join(' or ')}`)
+    const other = described && otherType(reader, schema, described)
+    if (described === undefined)
+      drift[required.includes(field) ? 'gone' : 'different'].push(`${use.operation}: no field ${field} in the answer`)
+    if (other !== undefined) drift.different.push(`${use.operation}: the field ${field} is ${other}`)
   }
-  for (const field of Object.keys(fields)) if (!(field in read)) added.push(`${name}: the answer also has ${field}`)
+  for (const field of Object.keys(fields))
+    if (!(field in read)) drift.added.push(`${use.operation}: the answer also has ${field}`)
+}
+
+/** How the type differs from the one that is read, if it does. */
+function otherType(reader: SpecReader, read: Node, described: Node): string | undefined {
+  const [wanted, types] = [reader.typesOf(read), reader.typesOf(described)]
+  if (wanted.length === 0 || types.length === 0 || types.some((type) => wanted.includes(type))) return undefined
+  return `${types.join(' or ')}, read as ${wanted.join(' or ')}`
 }
 
 function useOf(stream: Stream): Use {

@@ -148,33 +148,36 @@ export class CreationJournal {
     return made
   }
 
-  /** Sends once. If the answer was lost, the service's own list shows what became of it. */
+  /** Sends once. Only a 429 was not acted upon, so it is sent again. */
   private async send(item: CreationRequest, request: Record<string, unknown>): Promise<Made> {
     for (let refusals = 0; ; refusals++) {
       try {
         return await this.call(item.kind, request)
       } catch (error) {
-        const message = clip(messageOf(error), 300)
-        const status = error instanceof RefusedError ? error.status : undefined
-        if (status === 409) {
-          if (LISTED[item.kind] !== undefined) await this.look(item.kind)
-          return { status: 'existing', id: this.knownId(item) ?? null, message: null }
-        }
-        if (status === 402) return failed(`the credits are used up: ${message}`, { stop: true })
-        if (error instanceof InterruptedError || this.signal.aborted)
-          return failed('stopped before its answer came', { stop: true, open: true })
-        if (status !== undefined && status < 500)
-          return failed(message, { stop: codeOf(error) === 'key' || status === 401 || status === 403 })
-        if (error instanceof UsageError) return failed(message)
-        // A 429 was not acted upon; anything else may have been.
-        if (error instanceof TransientError && error.status === 429 && refusals < MOST_REFUSALS) {
-          await sleep(error.retryAfterMs ?? 1000 * (refusals + 1), this.signal)
-          continue
-        }
-        if (error instanceof TransientError && error.neverSent) return failed(message, { stop: true })
-        return LISTED[item.kind] === undefined ? this.askAgain(item, request, message) : this.resolve(item, message)
+        const isRateLimited = error instanceof TransientError && error.status === 429 && !this.signal.aborted
+        if (!isRateLimited || refusals >= MOST_REFUSALS) return this.madeWithout(error, item, request)
+        await sleep(error.retryAfterMs ?? 1000 * (refusals + 1), this.signal)
       }
     }
+  }
+
+  /** What came of a creation without a usable answer. If the answer was lost, the service's own list shows it. */
+  private async madeWithout(error: unknown, item: CreationRequest, request: Record<string, unknown>): Promise<Made> {
+    const message = clip(messageOf(error), 300)
+    const isListed = LISTED[item.kind] !== undefined
+    const status = error instanceof RefusedError ? error.status : undefined
+    if (status === 409) {
+      if (isListed) await this.look(item.kind)
+      return { status: 'existing', id: this.knownId(item) ?? null, message: null }
+    }
+    if (status === 402) return failed(`the credits are used up: ${message}`, { stop: true })
+    if (error instanceof InterruptedError || this.signal.aborted)
+      return failed('stopped before its answer came', { stop: true, open: true })
+    if (status !== undefined && status < 500)
+      return failed(message, { stop: codeOf(error) === 'key' || [401, 403].includes(status) })
+    if (error instanceof UsageError) return failed(message)
+    if (error instanceof TransientError && error.neverSent) return failed(message, { stop: true })
+    return isListed ? this.resolve(item, message) : this.askAgain(item, request, message)
   }
 
   /** It cannot be listed, but asking once more is safe: what exists is refused as existing. */

@@ -150,6 +150,14 @@ export function createMetrics(streams: readonly string[]): Metrics {
     for (const effect of EFFECTS) rows.inc({ stream, effect }, 0)
   }
 
+  function showQueue({ waiting, active, dead, oldest, workers: alive }: QueueStatus, now: Date): void {
+    queued.set({ state: 'waiting' }, waiting)
+    queued.set({ state: 'active' }, active)
+    queued.set({ state: 'dead' }, dead.length)
+    queueAge.set(oldest === null ? 0 : secondsOf(now) - secondsOf(oldest))
+    workers.set(alive.length)
+  }
+
   return {
     observer: {
       advanced({ stream, effect, quarantined: bad, seconds }) {
@@ -183,14 +191,7 @@ export function createMetrics(streams: readonly string[]): Metrics {
       for (const { project_id: project, stream, last_read_at } of ledger?.status?.streams ?? []) {
         if (last_read_at !== null) staleness.set({ project, stream }, secondsOf(now) - secondsOf(last_read_at))
       }
-      const queue = ledger?.queue
-      if (queue !== undefined) {
-        queued.set({ state: 'waiting' }, queue.waiting)
-        queued.set({ state: 'active' }, queue.active)
-        queued.set({ state: 'dead' }, queue.dead.length)
-        queueAge.set(queue.oldest === null ? 0 : (now.getTime() - queue.oldest.getTime()) / 1000)
-        workers.set(queue.workers.length)
-      }
+      if (ledger?.queue !== undefined) showQueue(ledger.queue, now)
       return registry.metrics()
     },
     contentType: registry.contentType,

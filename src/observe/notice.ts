@@ -54,20 +54,21 @@ export function noticeOf(
 ): Notice {
   const projects = projectsOf(members)
   const query = projects.length === 1 ? `?project=${encodeURIComponent(projects[0]!)}` : ''
-  const since = finding?.since
+  const found: Partial<Finding> = finding ?? {}
+  const { severity = 'warning', since = raised_at, what = `over: ${text}` } = found
   return {
     text: `visibility-sync: ${finding === undefined ? 'over: ' : ''}${text}`,
     event: finding === undefined ? 'cleared' : 'raised',
     condition,
-    severity: finding?.severity ?? 'warning',
+    severity,
     detail: text,
     projects: projects.map(naming.nameOf),
-    since: (since !== undefined && since < raised_at ? since : raised_at).toISOString(),
-    run: finding?.run ?? null,
-    reason: finding?.reason ?? null,
+    since: (since < raised_at ? since : raised_at).toISOString(),
+    run: found.run ?? null,
+    reason: found.reason ?? null,
     page: naming.pageUrl === undefined ? null : `${naming.pageUrl}/${query}`,
-    command: finding?.command ?? null,
-    title: clip(finding?.what ?? `over: ${text}`, LONGEST_TITLE),
+    command: found.command ?? null,
+    title: clip(what, LONGEST_TITLE),
   }
 }
 

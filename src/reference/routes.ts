@@ -135,15 +135,8 @@ export function createRoutes(world: World, behaviour: Behaviour): (call: Call, p
       ? valid(widerReportRequest, call.body)
       : valid(requests.reportRequest.omit({ having: true }), call.body)
     const filters = (query.filters ?? []) as Filter[]
-    if (!isSources && filters.some(({ field }) => field === 'classification'))
-      throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')
-    if (isSources && filters.some(({ field }) => field === 'brand_id'))
-      throw new Refusal(400, 'filters: brand_id is a field of reports of brands')
-    const { max_values, refuse_filters, ignore_filters, report_cap, silent_cap } = behaviour.faults()
-    if (refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
-    if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
-      throw new Refusal(400, `filters: the limit of ${max_values} values is exceeded`)
-    }
+    refuseFilters(filters, isSources)
+    const { ignore_filters, report_cap, silent_cap } = behaviour.faults()
     const rows = report(world, project, {
       range: rangeOf(query),
       dimensions: query.dimensions ?? [],
@@ -158,6 +151,18 @@ export function createRoutes(world: World, behaviour: Behaviour): (call: Call, p
     const start = isSources && order.length === 0 ? (++turn * 7) % Math.max(1, kept.length) : 0
     const ordered = [...kept.slice(start), ...kept.slice(0, start)]
     return paged(ordered, query, report_cap ?? silent_cap)
+  }
+
+  function refuseFilters(filters: readonly Filter[], isSources: boolean): void {
+    const { max_values, refuse_filters } = behaviour.faults()
+    if (!isSources && filters.some(({ field }) => field === 'classification'))
+      throw new Refusal(400, 'filters: classification is a field of reports of domains and URLs')
+    if (isSources && filters.some(({ field }) => field === 'brand_id'))
+      throw new Refusal(400, 'filters: brand_id is a field of reports of brands')
+    if (refuse_filters && filters.length > 0) throw new Refusal(400, 'filters: this plan has no filters')
+    if (max_values !== null && filters.some(({ values }) => values.length > max_values)) {
+      throw new Refusal(400, `filters: the limit of ${max_values} values is exceeded`)
+    }
   }
 
   function createPrompt(request: requests.CreatePromptRequest, project: Project): unknown {

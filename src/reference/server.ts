@@ -35,6 +35,11 @@ export interface ReferenceService {
   close(): Promise<void>
 }
 
+interface Answer {
+  status: number
+  body: unknown
+}
+
 const BODY_MAX = 4_194_304
 const REQUESTS_KEPT = 20_000
 const HUNG = 0
@@ -65,41 +70,12 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const call = await readCall(request)
-    if (call.path === '/control/faults' && call.method === 'POST') {
-      setFaults(call.body as FaultSettings)
-      return reply(response, 200, { faults })
-    }
-    if (call.path === '/control/world' && call.method === 'POST') {
-      const change = changeSchema.safeParse(call.body)
-      if (!change.success) return reply(response, 400, { message: change.error.issues[0]?.message ?? 'not a change' })
-      changeWorld(world, change.data)
-      return reply(response, 200, { changed: change.data })
-    }
-    if (call.path === '/v1/openapi.json' && call.method === 'GET') return reply(response, 200, description())
-    let status = 200
-    let body: unknown
-    try {
-      const project = authenticate(call)
-      spend(project?.id ?? '', response)
-      if (faults.latency_ms > 0) await delay(faults.latency_ms, undefined, { ref: false })
-      if (faults.redirect_to !== null) {
-        response.setHeader('location', faults.redirect_to)
-        throw new Refusal(302, 'moved')
-      }
-      if (isFaulty(call, project)) {
-        if (faults.hang > 0 && random() < faults.hang) return note(call, HUNG)
-        if (random() < faults.server_error)
-          throw new Refusal([500, 502, 503, 504][Math.floor(random() * 4)]!, 'try again')
-        if (random() < faults.reset) return void request.socket.destroy()
-      }
-      const result = route(call, project)
-      body = result.body
-      if (result.created) status = CREATED
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error
-      status = error.status
-      body = { message: error.message }
-    }
+    const controlled = control(call)
+    if (controlled !== undefined) return reply(response, controlled.status, controlled.body)
+    const outcome = await outcomeOf(call, response)
+    if (outcome === 'hang') return note(call, HUNG)
+    if (outcome === 'reset') return void request.socket.destroy()
+    const { status, body } = outcome
     note(call, status)
     if (faults.retry_after_value !== null && (status === 429 || status >= 500)) {
       response.setHeader('retry-after', String(faults.retry_after_value))
@@ -109,6 +85,50 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
     }
     if (status === CREATED && random() < faults.drop_after_create) return void request.socket.destroy()
     send(request, response, status, body)
+  }
+
+  /** What needs no key: orders to this service, and its description. */
+  function control({ method, path, body }: Call): Answer | undefined {
+    switch (`${method} ${path}`) {
+      case 'POST /control/faults':
+        setFaults(body as FaultSettings)
+        return { status: 200, body: { faults } }
+      case 'POST /control/world': {
+        const { data, error } = changeSchema.safeParse(body)
+        if (error !== undefined) return { status: 400, body: { message: error.issues[0]?.message ?? 'not a change' } }
+        changeWorld(world, data)
+        return { status: 200, body: { changed: data } }
+      }
+      case 'GET /v1/openapi.json':
+        return { status: 200, body: description() }
+      default:
+        return undefined
+    }
+  }
+
+  async function outcomeOf(call: Call, response: ServerResponse): Promise<Answer | 'hang' | 'reset'> {
+    try {
+      const project = authenticate(call)
+      spend(project?.id ?? '', response)
+      if (faults.latency_ms > 0) await delay(faults.latency_ms, undefined, { ref: false })
+      if (faults.redirect_to !== null) {
+        response.setHeader('location', faults.redirect_to)
+        throw new Refusal(302, 'moved')
+      }
+      const fault = isFaulty(call, project) ? faultByChance() : undefined
+      if (fault !== undefined) return fault
+      const { body, created } = route(call, project)
+      return { status: created ? CREATED : 200, body }
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error
+      return { status: error.status, body: { message: error.message } }
+    }
+  }
+
+  function faultByChance(): 'hang' | 'reset' | undefined {
+    if (faults.hang > 0 && random() < faults.hang) return 'hang'
+    if (random() < faults.server_error) throw new Refusal([500, 502, 503, 504][Math.floor(random() * 4)]!, 'try again')
+    return random() < faults.reset ? 'reset' : undefined
   }
 
   /** Published without a key, as the live service does. */

@@ -111,8 +111,8 @@ export function createHttp(options: HttpOptions) {
     const account = gate.accountOf(caller)
     const probe = (other: Account) => probeOnce(other, context)
     const asked = { account, operation: operationOf(request), isDivisible, signal, onWait, probe }
-    const delayAfter = createRetries(options.maxAttempts)
-    for (let timeouts = 0; ; ) {
+    const retryAfter = createRetries(options.maxAttempts, request.repeatable)
+    for (;;) {
       const permit = await account.budget.acquire({ signal, onWait, ready: () => gate.ready(asked) })
       const sentAt = monotonic()
       try {
@@ -128,17 +128,16 @@ export function createHttp(options: HttpOptions) {
       } catch (error) {
         gate.ended(asked, sentAt, error)
         if (!(error instanceof TransientError)) throw error
-        const waitMs = request.repeatable ? delayAfter(error) : undefined
-        if (!(error instanceof UnsentError)) timeouts = error.timedOut ? timeouts + 1 : 0
-        if (error.timedOut && (waitMs === undefined || (isDivisible && timeouts >= MOST_TIMEOUTS))) {
+        const { delayMs, timeouts } = retryAfter(error)
+        if (error.timedOut && (delayMs === undefined || (isDivisible && timeouts >= MOST_TIMEOUTS))) {
           // A timeout is the request's fault only if the service answers others.
           if (await gate.isAnswering(asked, sentAt)) throw error
-          if (waitMs === undefined) throw new TransientError(error.message)
+          if (delayMs === undefined) throw new TransientError(error.message)
         }
-        if (waitMs === undefined) throw error
-        if (waitMs === 0) continue
-        onWait?.(waitMs)
-        await sleep(waitMs, signal)
+        if (delayMs === undefined) throw error
+        if (delayMs === 0) continue
+        onWait?.(delayMs)
+        await sleep(delayMs, signal)
       }
     }
   }

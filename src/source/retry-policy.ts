@@ -23,15 +23,26 @@ export class UnsentError extends TransientError {
   }
 }
 
-/** Gives a function that counts a failed attempt and says how long to wait before the next one; undefined after the last. */
-export function createRetries(maxAttempts: number): (error: TransientError) => number | undefined {
-  let [attempts, rateLimits, unsent] = [0, 0, 0]
-  return (error) => {
+interface Retry {
+  /** How long to wait before the next attempt; undefined after the last. */
+  delayMs: number | undefined
+  /** How many attempts in a row ran out of time. */
+  timeouts: number
+}
+
+/** Gives a function that counts a failed attempt. Only what changes nothing in the service may be repeated. */
+export function createRetries(maxAttempts: number, isRepeatable: boolean): (error: TransientError) => Retry {
+  let [attempts, rateLimits, unsent, timeouts] = [0, 0, 0, 0]
+  const delayAfter = (error: TransientError) => {
     // The gate keeps requests for as long as the service asked for, or fails them. The budget waits after a 429.
     if ((error.retryAfterMs ?? 0) > LONGEST_WAIT_MS) return 0
     if (error instanceof UnsentError) return ++unsent < MOST_UNSENT ? 0 : undefined
     if (error.status === RATE_LIMITED) return ++rateLimits < MOST_RATE_LIMITS ? 0 : undefined
     return ++attempts < maxAttempts ? retryDelayMs(attempts, error.retryAfterMs) : undefined
+  }
+  return (error) => {
+    if (!(error instanceof UnsentError)) timeouts = error.timedOut ? timeouts + 1 : 0
+    return { delayMs: isRepeatable ? delayAfter(error) : undefined, timeouts }
   }
 }
 

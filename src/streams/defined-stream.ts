@@ -181,20 +181,25 @@ function itemSchema({ columns, key, by, dimensions = [], alsoKnown = [] }: Strea
     // A prompt without a topic has a null topic; a row without its own key is none.
     const isNeeded =
       key.includes(name) && (name === 'date' || !(by === 'day' && dimensions.includes(name as Dimension)))
-    const value = VALUES[type]
-    const needed = isNeeded && type === 'text' ? z.string().min(1).max(longest) : value
-    const steps = path.split('.')
-    let at = tree
-    for (const step of steps.slice(0, -1)) {
-      const inner = (at[step] ?? {}) as Tree
-      at[step] = inner
-      at = inner
-    }
-    const last = steps.at(-1)!
-    if (at[last] === undefined || isNeeded) at[last] = isNeeded ? needed : value.nullish()
+    const needed = type === 'text' ? z.string().min(1).max(longest) : VALUES[type]
+    const { parent, last } = placeOf(tree, path)
+    if (isNeeded) parent[last] = needed
+    else parent[last] ??= VALUES[type].nullish()
   }
   for (const name of alsoKnown) tree[name] ??= z.unknown().optional()
   return z.object(shapeOf(tree))
+}
+
+/** The part of a tree that a path leads to, which is made if it is not there. */
+function placeOf(tree: Tree, path: string): { parent: Tree; last: string } {
+  const steps = path.split('.')
+  const last = steps.pop()!
+  let parent = tree
+  for (const step of steps) {
+    parent[step] ??= {}
+    parent = parent[step] as Tree
+  }
+  return { parent, last }
 }
 
 const VALUES = {

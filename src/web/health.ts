@@ -101,21 +101,23 @@ export function problemsOf(page: StatusData, projects: readonly ProjectHealth[])
   const isFailed = last?.outcome === 'failed'
   const lastRun: Problem | false = last !== undefined &&
     last.outcome !== 'complete' && { kind: 'run', text: `the last run was ${last.outcome}` }
+  const amount = (kind: ProblemKind, number: number, noun: string, words: string) =>
+    number > 0 && { kind, text: `${count(number, noun)} ${words}` }
   const found: (Problem | false | undefined)[] = [
     failedToStart && {
       kind: 'start',
       text: `a ${failedToStart.command} failed before it began (${clip(failedToStart.reason, 200)})`,
     },
     isFailed && lastRun,
-    stale > 0 && { kind: 'stale', text: `${count(stale, 'stream')} not read for too long` },
-    status.totals.held > 0 && { kind: 'held', text: `${count(status.totals.held, 'range')} held` },
-    unreconciled > 0 && { kind: 'unreconciled', text: `${count(unreconciled, 'day')} not reconciled` },
-    open > 0 && { kind: 'quarantine', text: `${count(open, 'row')} in quarantine` },
-    dead > 0 && { kind: 'dead', text: `${count(dead, 'window')} given up` },
+    amount('stale', stale, 'stream', 'not read for too long'),
+    amount('held', status.totals.held, 'range', 'held'),
+    amount('unreconciled', unreconciled, 'day', 'not reconciled'),
+    amount('quarantine', open, 'row', 'in quarantine'),
+    amount('dead', dead, 'window', 'given up'),
     // The reason of a partial run is above it.
     !isFailed && lastRun,
-    changed > 0 && { kind: 'changed', text: `${count(changed, 'stream')} with days to read again` },
-    missing > 0 && { kind: 'missing', text: `${count(missing, 'stream')} with days that were never read` },
+    amount('changed', changed, 'stream', 'with days to read again'),
+    amount('missing', missing, 'stream', 'with days that were never read'),
   ]
   return found.filter((problem): problem is Problem => typeof problem === 'object')
 }

@@ -47,14 +47,15 @@ interface Verdict {
   project_id?: string
 }
 
+type AddVerdict = (what: string, work: () => Promise<string>, more?: Pick<Verdict, 'project_id'>) => Promise<boolean>
+
 /** `check`: one verdict each for configuration, key, every project, database and its privileges. */
 export async function check(session: Session, { spec }: { spec?: string } = {}): Promise<number> {
   if (spec !== undefined) return checkSpec(session, spec)
-  const { config, log, clock, signal } = session
+  const { config, clock } = session
   const verdicts: Verdict[] = []
-  const notes: string[] = []
   let isUsage = false
-  const addVerdict = async (what: string, work: () => Promise<string>, more: Pick<Verdict, 'project_id'> = {}) => {
+  const addVerdict: AddVerdict = async (what, work, more = {}) => {
     const verdict = await work().then(
       (detail) => ({ what, ok: true, detail, ...more }),
       (error: unknown) => {
@@ -70,6 +71,20 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     if (length === 0) throw new UsageError('nothing to read: name a stream or a report')
     return `${config.file ?? 'no file, defaults and environment'}: ${count(length, 'stream')}`
   })
+  const address = await checkSource(session, addVerdict)
+  const ids = configuredProjects(config, clock).map(({ id }) => id)
+  const { known, notes } = await checkDatabase(session, addVerdict, { ids, address })
+  const ok = verdicts.every((verdict) => verdict.ok)
+  session.print(
+    { ok, verdicts, notes: [...config.warnings, ...notes] },
+    render(config.redactor.value(verdicts), notes, projectNames(ids, known), session),
+  )
+  return ok ? 0 : isUsage ? 2 : 1
+}
+
+/** Gives the address of the source, whether it answers or not. */
+async function checkSource(session: Session, addVerdict: AddVerdict): Promise<string | undefined> {
+  const { config, clock, signal } = session
   let source: OpenSource | undefined
   const isAnswering = await addVerdict('source', async () => {
     const soon = impatient(config)
@@ -79,22 +94,27 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     await expectAnswer(source, signal)
     return `${source.source}${skipped.length === 0 ? '' : `; deleted and ended projects are skipped: ${listSome(skipped, 20)}`}`
   })
-  const ids = configuredProjects(config, clock).map(({ id }) => id)
-  if (isAnswering) {
-    const { client, projects } = source!
-    // Contents are asked for by the ids of chats.
-    const extras = session.streams.all.filter(({ isExtra, perChat }) => isExtra && !perChat)
-    for (const project of projects) {
-      const { id } = project
-      const isReadable = await addVerdict(`project ${id}`, () => readable(client, project, signal), { project_id: id })
-      const asked = { config, day: dayOf(clock()), signal }
-      if (isReadable && extras.length > 0)
-        await addVerdict(`extras of ${id}`, () => offeredExtras(client, project, extras, asked), { project_id: id })
-    }
+  // Contents are asked for by the ids of chats.
+  const extras = session.streams.all.filter(({ isExtra, perChat }) => isExtra && !perChat)
+  for (const project of isAnswering ? source!.projects : []) {
+    const { client } = source!
+    const { id } = project
+    const isReadable = await addVerdict(`project ${id}`, () => readable(client, project, signal), { project_id: id })
+    const asked = { config, day: dayOf(clock()), signal }
+    if (isReadable && extras.length > 0)
+      await addVerdict(`extras of ${id}`, () => offeredExtras(client, project, extras, asked), { project_id: id })
   }
   await source?.close()
+  return source?.address
+}
+
+/** Gives the names of projects, as far as they are known, and things worth knowing. */
+async function checkDatabase(
+  { config, log, streams }: Session,
+  addVerdict: AddVerdict,
+  { ids, address }: { ids: readonly string[]; address: string | undefined },
+): Promise<{ known: Map<string, string>; notes: string[] }> {
   let database: OpenWarehouse | undefined
-  let known = new Map<string, string>()
   await addVerdict('database', async () => {
     if (!hasDatabase(config)) return describeNewDatabase(config)
     database = await openWarehouse(config, log)
@@ -102,36 +122,36 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     const { rows } = await database.warehouse.pool.query<{ version: string }>(sql)
     return `Postgres ${rows[0]?.version} at ${database.shown}`
   })
-  if (database !== undefined) {
-    const { warehouse, close } = database
-    await addVerdict('privileges', () => privileges(warehouse, config, session.streams))
-    await addVerdict('owners', () => owners(warehouse, config))
-    for (const found of await listRestrictions(warehouse).catch(() => []))
-      await addVerdict(`reader ${found.role}`, () => restriction(warehouse, config, found))
-    const address = source?.address
-    if (address !== undefined) await addVerdict('source of the warehouse', () => sourceOfWarehouse(warehouse, address))
-    // A role without privileges may not read names either. That was just reported.
-    known = await readProjectNames(warehouse).catch(() => known)
-    if (await isMigrated(warehouse).catch(() => false)) await addVerdict('tables', () => tables(warehouse, config))
-    if (verdicts.at(-1)!.ok && (await hasLedger(warehouse).catch(() => false))) {
-      notes.push(...(await labelNotes(warehouse, ids, config.labels)))
-      notes.push(...(await ownBrandNotes(warehouse, await projectsWithoutOwn(warehouse, ids))))
-      for (const { project_id, stream, last_day, difference } of await readDiffering(warehouse, 'settled'))
-        notes.push(
-          `${stream} of ${project_id} does not add up to the totals of the service, so its pages are proven instead (${last_day}: ${difference})`,
-        )
-      notes.push(...(await heldNotes(warehouse)))
-      for (const kind of ['topic', 'tag'] as const)
-        notes.push(...(await unnamedNotes(warehouse, kind, ids, config.extras === 'auto')))
-    }
-    await close()
-  }
-  const ok = verdicts.every((verdict) => verdict.ok)
-  session.print(
-    { ok, verdicts, notes: [...config.warnings, ...notes] },
-    render(config.redactor.value(verdicts), notes, projectNames(ids, known), session),
-  )
-  return ok ? 0 : isUsage ? 2 : 1
+  if (database === undefined) return { known: new Map(), notes: [] }
+  const { warehouse, close } = database
+  await addVerdict('privileges', () => privileges(warehouse, config, streams))
+  await addVerdict('owners', () => owners(warehouse, config))
+  for (const found of await listRestrictions(warehouse).catch(() => []))
+    await addVerdict(`reader ${found.role}`, () => restriction(warehouse, config, found))
+  let isGood =
+    address === undefined || (await addVerdict('source of the warehouse', () => sourceOfWarehouse(warehouse, address)))
+  // A role without privileges may not read names either. That was just reported.
+  const known = await readProjectNames(warehouse).catch(() => new Map<string, string>())
+  if (await isMigrated(warehouse).catch(() => false))
+    isGood = await addVerdict('tables', () => tables(warehouse, config))
+  const hasNotes = isGood && (await hasLedger(warehouse).catch(() => false))
+  const notes = hasNotes ? await ledgerNotes(warehouse, config, ids) : []
+  await close()
+  return { known, notes }
+}
+
+/** Things worth knowing of the rows that are there. */
+async function ledgerNotes(warehouse: Warehouse, config: Config, ids: readonly string[]): Promise<string[]> {
+  const notes = await labelNotes(warehouse, ids, config.labels)
+  notes.push(...(await ownBrandNotes(warehouse, await projectsWithoutOwn(warehouse, ids))))
+  for (const { project_id, stream, last_day, difference } of await readDiffering(warehouse, 'settled'))
+    notes.push(
+      `${stream} of ${project_id} does not add up to the totals of the service, so its pages are proven instead (${last_day}: ${difference})`,
+    )
+  notes.push(...(await heldNotes(warehouse)))
+  for (const kind of ['topic', 'tag'] as const)
+    notes.push(...(await unnamedNotes(warehouse, kind, ids, config.extras === 'auto')))
+  return notes
 }
 
 /** `check --spec`: what a published description of the service says of what is sent and read. */

@@ -52,8 +52,8 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
       {
         ...{ ok, role, schema: warehouse.schema, projects: projects ?? 'all', ...verdict, unrestricted },
         ...{ left_out: leftOut, statements },
-        time_zone: zone === undefined ? 'kept' : (zone.refused ?? 'UTC'),
-        jit: jit === undefined ? 'kept' : (jit.refused ?? 'off'),
+        time_zone: stateOf(zone, 'UTC'),
+        jit: stateOf(jit, 'off'),
       },
       [
         ...statements.map((statement) => `${statement};`),
@@ -81,6 +81,10 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     )
     return ok ? 0 : 1
   })
+}
+
+function stateOf(setting: AppliedSetting | undefined, value: string): string {
+  return setting === undefined ? 'kept' : (setting.refused ?? value)
 }
 
 function aboutAccess({ schema }: Warehouse, { role, project }: GrantOptions, verdict: ReaderVerdict): string {

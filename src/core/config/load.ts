@@ -295,11 +295,27 @@ function refuseStraySecrets(config: FileConfig, secrets: readonly string[], orig
   }
 }
 
+type Fail = (message: string, blamed?: string) => never
+
 /** Checks that concern more than one field. */
 function checkSense(config: FileConfig, origin: string, originOfProjects: string): void {
-  const fail = (message: string, blamed = origin): never => {
+  const fail: Fail = (message, blamed = origin) => {
     throw new UsageError(`${blamed}: ${message}`)
   }
+  checkDates(config, fail)
+  if (config.chat_contents !== undefined && !config.streams.includes('chats'))
+    fail('chat_contents: needs the stream chats, which is not in streams')
+  checkNames(config, fail)
+  for (const { path, text } of textsIn(config)) {
+    if (path.at(-1)!.endsWith('url') && !carriesNoSecret(config, path.join('.'), text))
+      refusePlainHttp(text, `${origin}: ${path.join('.')}`, config.allow_http)
+  }
+  checkMail(config, fail)
+  checkProjects(config, (message) => fail(message, originOfProjects))
+  checkKeys(config, fail)
+}
+
+function checkDates(config: FileConfig, fail: Fail): void {
   const { start_date, end_date, earliest_date } = config
   const today = dayOf(new Date())
   for (const name of ['start_date', 'end_date'] as const) {
@@ -312,8 +328,9 @@ function checkSense(config: FileConfig, origin: string, originOfProjects: string
     if ((config[name] ?? today) > today)
       fail(`${name}: got "${config[name]}"; allowed: today (${today}, UTC, by the clock of this machine) or earlier`)
   }
-  if (config.chat_contents !== undefined && !config.streams.includes('chats'))
-    fail('chat_contents: needs the stream chats, which is not in streams')
+}
+
+function checkNames(config: FileConfig, fail: Fail): void {
   const names = new Set<string>()
   for (const list of ['reports', 'custom_streams'] as const) {
     for (const [index, { name }] of config[list].entries()) {
@@ -323,29 +340,30 @@ function checkSense(config: FileConfig, origin: string, originOfProjects: string
       names.add(name)
     }
   }
-  for (const { path, text } of textsIn(config)) {
-    if (path.at(-1)!.endsWith('url') && !carriesNoSecret(config, path.join('.'), text))
-      refusePlainHttp(text, `${origin}: ${path.join('.')}`, config.allow_http)
-  }
-  const { smtp_url, smtp_password, email_to } = config.alerts
+}
+
+function checkMail({ alerts }: FileConfig, fail: Fail): void {
+  const { smtp_url, smtp_password, email_to } = alerts
   if (smtp_url !== undefined && email_to.length === 0) fail('alerts.email_to: nothing is set; set who gets the e-mails')
   if (smtp_url === undefined && (email_to.length > 0 || smtp_password !== undefined))
     fail('alerts.smtp_url: nothing is set; set the mail server, such as smtp://user@mail.example.com:587')
-  const ids = config.projects.map((project) => project.id)
+}
+
+function checkProjects({ projects }: FileConfig, fail: Fail): void {
+  const ids = projects.map(({ id }) => id)
   const twice = ids.find((id, index) => ids.indexOf(id) !== index)
   if (new Set(ids).size !== ids.length)
-    fail(`projects: got ${twice ?? 'a project without id'} twice; allowed: each project once`, originOfProjects)
-  if (ids.includes(undefined) && ids.length > 1) {
+    fail(`projects: got ${twice ?? 'a project without id'} twice; allowed: each project once`)
+  if (ids.includes(undefined) && ids.length > 1)
     fail('projects: a project without id is allowed only alone, with a project key: with several, each needs its id')
-  }
-  if (config.source.base_url !== undefined && config.source.base_url !== REFERENCE) {
-    const missing = config.projects.find((project) => project.api_key === undefined)
-    if (config.source.api_key === undefined && (config.projects.length === 0 || missing !== undefined)) {
-      fail(
-        'source.api_key: nothing is set; set VISIBILITY_API_KEY (or VISIBILITY_API_KEY_FILE) to the key of the service',
-      )
-    }
-  }
+}
+
+function checkKeys({ source, projects }: FileConfig, fail: Fail): void {
+  if (source.base_url === undefined || source.base_url === REFERENCE || source.api_key !== undefined) return
+  if (projects.length === 0 || projects.some(({ api_key }) => api_key === undefined))
+    fail(
+      'source.api_key: nothing is set; set VISIBILITY_API_KEY (or VISIBILITY_API_KEY_FILE) to the key of the service',
+    )
 }
 
 /** Over these addresses go numbers and names of tables, and no key: inside a cluster they are plain http as a rule. */

@@ -244,34 +244,45 @@ const customStream = z
     adds: z.array(z.string()).default([]),
   })
   .superRefine((stream, context) => {
-    const fail = (path: string, input: unknown, message: string) =>
+    for (const [path, input, message] of [...problemsOfColumns(stream), ...problemsOfRoles(stream)])
       context.addIssue({ code: 'custom', path: [path], input, message })
-    const typeOf = new Map(stream.columns.map(({ name, type }) => [name, type]))
-    if (typeOf.size < stream.columns.length) fail('columns', stream.columns, 'each column once')
-    for (const { path } of stream.columns.filter(({ type }) => type !== 'json')) {
-      if (stream.columns.some((other) => other.path.startsWith(`${path}.`)))
-        fail('columns', path, 'a field with parts has the type json')
-    }
-    for (const list of ['key', 'adds', 'dimensions'] as const) {
-      if (new Set(stream[list]).size < stream[list].length) fail(list, stream[list], 'each column once')
-    }
-    for (const name of stream.key) {
-      if (!['text', 'date'].includes(typeOf.get(name) ?? '')) fail('key', name, 'columns of type text or date')
-    }
-    for (const name of stream.adds) {
-      if (typeOf.get(name) !== 'number' || stream.key.includes(name))
-        fail('adds', name, 'columns of type number that are not in the key')
-    }
-    if (stream.by === 'day' && (typeOf.get('date') !== 'date' || !stream.key.includes('date')))
-      fail('columns', 'no date', 'a stream by day has a column date of type date, which is in its key')
-    if (stream.dimensions.length > 0 && stream.method === 'GET')
-      fail('dimensions', stream.dimensions, 'dimensions only with the method POST')
-    for (const dimension of stream.dimensions) {
-      if (!typeOf.has(dimension) || !stream.key.includes(dimension))
-        fail('dimensions', dimension, 'dimensions that are columns of the same name and in the key')
-    }
   })
 export type CustomStreamConfig = z.infer<typeof customStream>
+
+type Problem = [path: string, input: unknown, message: string]
+
+function* problemsOfColumns({ columns, by, key }: CustomStreamConfig): Generator<Problem> {
+  if (new Set(columns.map(({ name }) => name)).size < columns.length) yield ['columns', columns, 'each column once']
+  for (const { path } of columns.filter(({ type }) => type !== 'json')) {
+    if (columns.some((other) => other.path.startsWith(`${path}.`)))
+      yield ['columns', path, 'a field with parts has the type json']
+  }
+  const isDated = columns.some(({ name, type }) => name === 'date' && type === 'date') && key.includes('date')
+  if (by === 'day' && !isDated)
+    yield ['columns', 'no date', 'a stream by day has a column date of type date, which is in its key']
+}
+
+/** What `key`, `adds` and `dimensions` make of columns. */
+function* problemsOfRoles(stream: CustomStreamConfig): Generator<Problem> {
+  const { key, adds, dimensions } = stream
+  const typeOf = new Map(stream.columns.map(({ name, type }) => [name, type]))
+  for (const list of ['key', 'adds', 'dimensions'] as const) {
+    if (new Set(stream[list]).size < stream[list].length) yield [list, stream[list], 'each column once']
+  }
+  for (const name of key) {
+    if (!['text', 'date'].includes(typeOf.get(name) ?? '')) yield ['key', name, 'columns of type text or date']
+  }
+  for (const name of adds) {
+    if (typeOf.get(name) !== 'number' || key.includes(name))
+      yield ['adds', name, 'columns of type number that are not in the key']
+  }
+  if (dimensions.length > 0 && stream.method === 'GET')
+    yield ['dimensions', dimensions, 'dimensions only with the method POST']
+  for (const name of dimensions) {
+    if (!typeOf.has(name) || !key.includes(name))
+      yield ['dimensions', name, 'dimensions that are columns of the same name and in the key']
+  }
+}
 
 export const configSchema = z.strictObject({
   source: group({

@@ -4,7 +4,7 @@ import type { Warehouse } from '../connect.ts'
 import { differingRows } from './differing-rows.ts'
 import type { RowHashes } from './row-digest.ts'
 import { type Stage, stageRows } from './stage.ts'
-import { type Change, type Effect, effectOf, type WindowLoad } from './window-effect.ts'
+import { type Action, type Change, type Effect, effectOf, type WindowLoad } from './window-effect.ts'
 
 /** One day of the window: rows of the table, rows of the answer, and how they differ. */
 interface ComparedDay extends Change {
@@ -58,6 +58,13 @@ export async function mergeWindow(
   if (sum('updated') > 0) await updateChanged(merge, kept, stream.hasChangedAt ?? false)
   if (sum('inserted') > 0) await insertNew(merge, kept)
 
+  const { changes, rowsByDay } = countByDay(days)
+  const effect = effectOf(load, changes)
+  // Rows of a kept day were not written, and may be others than those that are there.
+  return { ...effect, unchanged: effect.unchanged - (load.rows.length - sum('staged')), rowsByDay, movedFrom, robbed }
+}
+
+function countByDay(days: readonly (ComparedDay & { action: Action })[]) {
   const changes = new Map<Day, Change>()
   const rowsByDay = new Map<Day, number>()
   for (const { date, action, inserted, updated, deleted, present, staged } of days) {
@@ -65,9 +72,7 @@ export async function mergeWindow(
     rowsByDay.set(date, action === 'keep' ? present : staged + deleted - change.deleted)
     if (action !== 'keep' && inserted + updated + change.deleted > 0) changes.set(date, change)
   }
-  const effect = effectOf(load, changes)
-  // Rows of a kept day were not written, and may be others than those that are there.
-  return { ...effect, unchanged: effect.unchanged - (load.rows.length - sum('staged')), rowsByDay, movedFrom, robbed }
+  return { changes, rowsByDay }
 }
 
 const IN_WINDOW = 't.project_id = $1 and t.date between $2 and $3'

@@ -44,18 +44,9 @@ export async function replaceList(
     return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
   }
   const sql = await stageRows(client, tx, stream, load.rows)
-  // Rows that the list never showed, of what reports mention, are not missing from it.
-  const listed = isListed(stream)
-  const changed = `(t.removed_at is not null ${stream.hasUnlistedRows ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
-  const marks = stream.hasUnlistedRows
-    ? ['removed_at = null', 'listed_at = coalesce(t.listed_at, now())']
-    : ['removed_at = null']
+  const statements = listStatements(sql, stream)
   const { rows } = await client.query<{ present: number; inserted: number; vanishing: number; updated: number }>(
-    `select count(t.project_id) filter (where ${listed}) as present,
-       count(*) filter (where t.project_id is null) as inserted,
-       count(*) filter (where s.project_id is null and ${listed}) as vanishing,
-       count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
-     from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.keysMatch}`,
+    statements.compare,
     [projectId],
   )
   const { present, inserted, vanishing, updated } = rows[0]!
@@ -63,23 +54,11 @@ export async function replaceList(
   // A held list is left exactly as it was.
   if (held !== undefined)
     return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, regrouped: [] }
-  const removes = vanishing > 0 && load.mayDelete
-  if (removes) {
-    await client.query(
-      `update ${sql.table} t set removed_at = now()
-       where t.project_id = $1 and ${listed} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
-      [projectId],
-    )
-  }
+  const deleted = load.mayDelete ? vanishing : 0
+  if (deleted > 0) await client.query(statements.remove, [projectId])
   // Windows that load meanwhile may add rows to a shared table: those are updated like rows that were there before.
   const added = inserted > 0 ? await insertListed(tx, sql, stream, projectId) : 0
-  if (updated > 0 || added < inserted) {
-    await client.query(
-      `update ${sql.table} t set ${[...(sql.assignments === '' ? [] : [sql.assignments]), ...marks].join(', ')} from ${sql.stage} s
-       where t.project_id = $1 and ${sql.keysMatch} and ${changed}`,
-      [projectId],
-    )
-  }
+  if (updated > 0 || added < inserted) await client.query(statements.update, [projectId])
   let changes = inserted + updated
   for (const child of stream.children ?? []) {
     changes += await replaceChildren(tx, load, { child, parents: sql.stage })
@@ -89,11 +68,30 @@ export async function replaceList(
   return {
     inserted: added,
     updated: updated + inserted - added,
-    deleted: removes ? vanishing : 0,
+    deleted,
     unchanged: load.rows.length - inserted - updated,
-    rows: load.rows.length + (removes ? 0 : vanishing),
+    rows: load.rows.length + vanishing - deleted,
     held,
     regrouped,
+  }
+}
+
+function listStatements(sql: Stage, stream: ListStream) {
+  // Rows that the list never showed, of what reports mention, are not missing from it.
+  const listed = isListed(stream)
+  const { hasUnlistedRows } = stream
+  const changed = `(t.removed_at is not null ${hasUnlistedRows ? 'or t.listed_at is null' : ''} or ${sql.valuesDiffer})`
+  const sets = [sql.assignments, 'removed_at = null', hasUnlistedRows ? 'listed_at = coalesce(t.listed_at, now())' : '']
+  return {
+    compare: `select count(t.project_id) filter (where ${listed}) as present,
+       count(*) filter (where t.project_id is null) as inserted,
+       count(*) filter (where s.project_id is null and ${listed}) as vanishing,
+       count(*) filter (where t.project_id is not null and s.project_id is not null and ${changed}) as updated
+     from (select * from ${sql.table} where project_id = $1) t full join ${sql.stage} s on ${sql.keysMatch}`,
+    remove: `update ${sql.table} t set removed_at = now()
+       where t.project_id = $1 and ${listed} and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
+    update: `update ${sql.table} t set ${sets.filter((set) => set !== '').join(', ')} from ${sql.stage} s
+       where t.project_id = $1 and ${sql.keysMatch} and ${changed}`,
   }
 }
 

@@ -52,27 +52,32 @@ export function madeByMigrations(): MadeObject[] {
     if (sql.startsWith('do $$'))
       for (const [, place, name] of sql.matchAll(/'drop table \{(\w+)\}\.(\w+)'/g))
         made.delete(`table ${place}.${name}.`)
-    const [, verb, word = 'table', own, schema, relation] = OBJECT.exec(sql) ?? []
-    if (verb === undefined) continue
-    // An index belongs to its table.
-    const kind = word === 'index' ? 'table' : word
-    const keyIn = (place: string) => `${kind} ${place}.${relation}.${kind === 'trigger' ? own : ''}`
-    const key = keyIn(schema!)
+    const { verb, isIndex, object } = changeOf(sql) ?? {}
+    if (object === undefined) continue
+    const key = keyOf(object)
     const known = made.get(key)
     const moved = / set schema \{(schema|ops)\}/.exec(sql)?.[1] as MadeObject['schema'] | undefined
-    if (verb === 'drop' && word !== 'index') made.delete(key)
-    else if (verb === 'create' && word !== 'index') {
-      const name = kind === 'trigger' ? { name: own, table: relation } : { name: relation, table: undefined }
-      const object = { kind, schema, ...name, sql } as MadeObject
-      if (known === undefined) made.set(key, object)
-      else Object.assign(known, object)
-    } else if (known !== undefined) known.sql += sql
-    if (known !== undefined && moved !== undefined) {
-      known.schema = moved
-      made = new Map([...made].map(([name, object]) => [name === key ? keyIn(moved) : name, object]))
-    }
+    if (verb === 'drop' && !isIndex) made.delete(key)
+    else if (verb === 'create' && !isIndex) made.set(key, Object.assign(known ?? {}, object))
+    else if (known !== undefined) known.sql += sql
+    if (known === undefined || moved === undefined) continue
+    known.schema = moved
+    made = new Map([...made].map(([name, one]) => [one === known ? keyOf(known) : name, one]))
   }
   return [...made.values()]
+}
+
+function keyOf({ kind, schema, name, table }: MadeObject): string {
+  return kind === 'trigger' ? `${kind} ${schema}.${table}.${name}` : `${kind} ${schema}.${name}.`
+}
+
+/** The object that a statement makes or changes. An index belongs to its table. */
+function changeOf(sql: string): { verb: string; isIndex: boolean; object: MadeObject } | undefined {
+  const [, verb, word = 'table', own, schema, relation] = OBJECT.exec(sql) ?? []
+  if (verb === undefined) return undefined
+  const isIndex = word === 'index'
+  const named = word === 'trigger' ? { name: own, table: relation } : { name: relation, table: undefined }
+  return { verb, isIndex, object: { kind: isIndex ? 'table' : word, schema, ...named, sql } as MadeObject }
 }
 
 /** Splits at semicolons that end a line, outside of the bodies of functions. */

@@ -40,11 +40,12 @@ export async function applyViews(tx: Transaction, config: Config): Promise<ViewR
     // Rows of domains and URLs are shown even if the report is no longer configured.
     const report = reportOf(config.reports, view) ?? (of && reportOf(earlier, view))
     if (report === undefined && needs.length > 0) {
-      const subject = of === undefined ? '' : ` of ${of}`
-      const reason = `needs an unfiltered report${subject} by ${needs.join(', ')}, and none is configured`
-      const list = of === undefined ? result.left : result.empty
-      list.push({ name, reason })
-      if (of === undefined) continue
+      const reason = (kind: string) => `needs an unfiltered ${kind} by ${needs.join(', ')}, and none is configured`
+      if (of === undefined) {
+        result.left.push({ name, reason: reason('report') })
+        continue
+      }
+      result.empty.push({ name, reason: reason(`report of ${of}`) })
     }
     if (there.has(name) && !fingerprints.has(name)) {
       result.left.push({ name, reason: 'has a name that another table or view of this schema took first' })

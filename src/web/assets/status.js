@@ -71,10 +71,7 @@ function morph(old, fresh) {
   // The server sends the result of an action once.
   if (old.dataset.part === 'notice' && fresh.firstElementChild === null) return
   if (old !== main && old.matches('[data-part], section, form') && isInUse(old)) return
-  for (const { name } of [...old.attributes])
-    if (name !== 'open' && !fresh.hasAttribute(name)) old.removeAttribute(name)
-  for (const { name, value } of fresh.attributes)
-    if (name !== 'open' && old.getAttribute(name) !== value) old.setAttribute(name, value)
+  morphAttributes(old, fresh)
   const children = [...old.childNodes]
   const wanted = [...fresh.childNodes]
   for (const [index, child] of children.entries()) {
@@ -82,6 +79,13 @@ function morph(old, fresh) {
     else child.remove()
   }
   old.append(...wanted.slice(children.length).map((child) => document.importNode(child, true)))
+}
+
+function morphAttributes(old, fresh) {
+  for (const { name } of [...old.attributes])
+    if (name !== 'open' && !fresh.hasAttribute(name)) old.removeAttribute(name)
+  for (const { name, value } of fresh.attributes)
+    if (name !== 'open' && old.getAttribute(name) !== value) old.setAttribute(name, value)
 }
 
 /** A form that somebody fills in or is about to confirm must not change, nor a text that somebody selects. */

@@ -98,16 +98,7 @@ export function readFilters(
   )
   const [required] = PAGES[path]
   if (required !== undefined && subject[required] === undefined) throw new UsageError(`${required}: not given`)
-  const { from, to } = asked
-  const period = oneOf('period', asked.period, [...(Object.keys(PERIODS) as Period[]), 'dates' as const])
-  const last = interest.to < today ? interest.to : today
-  const known = countDays({ from: interest.from, to: last })
-  const usualPeriod = DEFAULT_PERIODS.find((name) => 2 * PERIODS[name].days <= known) ?? '4w'
-  // The form sends its dates together with the period, which says whether they count.
-  const hasDates = from !== undefined || to !== undefined
-  const chosen = period === 'dates' || (period === undefined && hasDates) ? undefined : (period ?? usualPeriod)
-  const range =
-    chosen === undefined ? rangeOf({ ...(from && { from }), ...(to && { to }) }, last, today) : rangeIn(chosen, last)
+  const { period, usualPeriod, range } = periodOf(asked, interest, today)
   const comparison = oneOf('compare', asked.compare, Object.keys(COMPARISONS) as Comparison[]) ?? 'before'
   const week = dayIn('week', asked.week, today)
   if (week !== undefined && mondayOf(week) !== week)
@@ -116,7 +107,7 @@ export function readFilters(
     path,
     subject,
     project: projectOf(projects, asked.project),
-    period: chosen,
+    period,
     usualPeriod,
     range,
     comparison,
@@ -128,6 +119,20 @@ export function readFilters(
     page: pageOf(asked.page),
     print: oneOf('print', asked.print, ['1']) !== undefined,
   }
+}
+
+function periodOf(asked: Partial<Record<string, string>>, interest: Range, today: Day) {
+  const { from, to } = asked
+  const period = oneOf('period', asked.period, [...(Object.keys(PERIODS) as Period[]), 'dates' as const])
+  const last = interest.to < today ? interest.to : today
+  const known = countDays({ from: interest.from, to: last })
+  const usualPeriod = DEFAULT_PERIODS.find((name) => 2 * PERIODS[name].days <= known) ?? '4w'
+  // The form sends its dates together with the period, which says whether they count.
+  const hasDates = from !== undefined || to !== undefined
+  if (period === 'dates' || (period === undefined && hasDates))
+    return { period: undefined, usualPeriod, range: rangeOf({ ...(from && { from }), ...(to && { to }) }, last, today) }
+  const chosen = period ?? usualPeriod
+  return { period: chosen, usualPeriod, range: rangeIn(chosen, last) }
 }
 
 function rangeIn(period: Period, last: Day): Range {
