@@ -17,20 +17,27 @@ export interface Asked {
 const MANY_ITEMS = 200
 
 /** Judges single items: their shape, whether Postgres can store them, and whether their day was asked for. */
-export function itemValidator(
-  stream: Stream,
-  { range, needsTextCheck, items }: Asked & { items: number },
-): (raw: unknown) => Checked {
-  const { item: schema, findProblem } = stream
-  const dateAt = datePosition(stream)
-  const nestedParts = stream.columns.some(({ type }) => type === 'jsonb')
-  const isId = (name: string) => name.endsWith('_id') || stream.key.includes(name)
-  const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
-    type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
-  )
-  const isSound = needsTextCheck || items < MANY_ITEMS ? undefined : compiledCheck(schema)
-  let days: ReadonlySet<string> | undefined
+export function itemValidator(stream: Stream, asked: Asked & { items: number }): (raw: unknown) => Checked {
+  const parse = parserOf(stream, asked)
+  const findImpossible = impossibleFinder(stream, asked.range)
   return (raw) => {
+    const parsed = parse(raw)
+    if ('reason' in parsed) return parsed
+    const { item } = parsed
+    const problem = stream.findProblem?.(item)
+    if (problem !== undefined) return { reason: problem }
+    const row = stream.flatten(item)
+    const reason = findImpossible(row)
+    return reason === undefined ? { row, item } : { reason }
+  }
+}
+
+/** Checks the shape of an item, and that Postgres can store its texts. */
+function parserOf(stream: Stream, { needsTextCheck, items }: Asked & { items: number }) {
+  const { item: schema } = stream
+  const hasNestedParts = stream.columns.some(({ type }) => type === 'jsonb')
+  const isSound = needsTextCheck || items < MANY_ITEMS ? undefined : compiledCheck(schema)
+  return (raw: unknown): { item: never } | { reason: string } => {
     let item = raw as never
     // Where the compiled check does not accept an item, zod decides, and gives the reason.
     if (!isSound?.(raw)) {
@@ -41,29 +48,31 @@ export function itemValidator(
       }
       item = parsed.data as never
     }
-    if (nestedParts && isTooDeep(raw)) return { reason: TOO_DEEP }
-    if (needsTextCheck) {
-      const reason = unstorable(item)
-      if (reason !== undefined) return { reason }
-    }
-    const problem = findProblem?.(item)
-    if (problem !== undefined) return { reason: problem }
-    const row = stream.flatten(item)
+    if (hasNestedParts && isTooDeep(raw)) return { reason: TOO_DEEP }
+    const reason = needsTextCheck ? unstorable(item) : undefined
+    return reason === undefined ? { item } : { reason }
+  }
+}
+
+/** Finds values that no row of this answer can have. */
+function impossibleFinder(stream: Stream, range: Asked['range']): (row: Row) => string | undefined {
+  const dateAt = datePosition(stream)
+  const isId = (name: string) => name.endsWith('_id') || stream.key.includes(name)
+  const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
+    type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
+  )
+  const days = new Set(dateAt >= 0 && range ? daysIn(range) : [])
+  return (row) => {
     const impossible = stream.findImpossibleValue?.(row)
-    if (impossible !== undefined) return { reason: impossible }
+    if (impossible !== undefined) return impossible
     for (let index = 0; index < texts.length; index++) {
       const { name, index: at, isId, longest } = texts[index]!
       const text = row[at] as string | null
       if (text === null) continue
-      if (text.length > longest || (isId && text === '')) return { reason: wrongLength(name, text, longest) }
+      if (text.length > longest || (isId && text === '')) return wrongLength(name, text, longest)
     }
-    if (dateAt >= 0) {
-      const date = row[dateAt] as string
-      days ??= new Set(range && daysIn(range))
-      if (!days.has(date))
-        return { reason: `date: ${date} is not a day from ${range?.from} to ${range?.to}, which was asked for` }
-    }
-    return { row, item }
+    if (dateAt < 0 || days.has(row[dateAt] as string)) return undefined
+    return `date: ${row[dateAt]} is not a day from ${range?.from} to ${range?.to}, which was asked for`
   }
 }
 

@@ -69,38 +69,35 @@ export async function readByOffset(read: ReadPage, limit: PageLimit, stream: Str
   const keyOf = rawKeys(stream)
   let problem = ''
   for (let pass = 1; pass <= PASSES; pass++) {
-    const items: unknown[] = []
+    const all: Page = { items: [], total: undefined, needsTextCheck: false, unknownFields: [] }
     const keys = new Set<string>()
-    let total: number | undefined
-    let needsTextCheck = false
-    problem = ''
     for (;;) {
-      const offset = Math.max(0, items.length - 1)
-      const page = await readPage(read, limit, offset)
-      total = page.total ?? total
-      needsTextCheck ||= page.needsTextCheck
-      const [first, ...rest] = page.items
-      if (items.length > 0 && safeJson(first) !== safeJson(items.at(-1)))
-        problem = 'the order of rows changed between pages'
-      for (const item of items.length === 0 ? page.items : rest) {
-        items.push(item)
+      const page = await readPage(read, limit, Math.max(0, all.items.length - 1))
+      problem = findMoved(all.items, page.items)
+      for (const item of all.items.length === 0 ? page.items : page.items.slice(1)) {
+        all.items.push(item)
         keys.add(keyOf(item))
       }
+      all.total = page.total ?? all.total
+      all.needsTextCheck ||= page.needsTextCheck
       // Looked at with each page: a service that ignores the offset would be read without end.
-      if (problem === '' && keys.size < items.length) problem = 'a row was on two pages'
+      if (problem === '' && keys.size < all.items.length) problem = 'a row was on two pages'
       if (problem !== '') break
       // A short page ends the list, unless the service caps pages: then there is something behind it.
-      if (page.items.length < page.asked && (await hasNoRowAfter(read, items.length))) break
-      if (page.items.length < 2) {
-        problem = 'pages are too short to overlap'
-        break
-      }
+      if (page.items.length < page.asked && (await hasNoRowAfter(read, all.items.length))) return all
+      if (page.items.length >= 2) continue
+      problem = 'pages are too short to overlap'
+      break
     }
-    if (problem === '') return { items, total, needsTextCheck, unknownFields: [] }
   }
   throw new IncompleteError(
     `${about}: cannot be proven complete: ${problem}, in each of ${PASSES} readings; nothing was changed`,
   )
+}
+
+function findMoved(before: readonly unknown[], [first]: readonly unknown[]): string {
+  if (before.length === 0 || safeJson(first) === safeJson(before.at(-1))) return ''
+  return 'the order of rows changed between pages'
 }
 
 /** The identity of an unvalidated item: its key fields if it is sound, all of it if it is not. */

@@ -8,6 +8,7 @@ import { monotonic } from '../../core/waiting.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
+import type { WindowFeed } from '../plan/window-feed.ts'
 import { isTooMuch } from '../read/read-window.ts'
 import { refusalOfProject } from './refused-project.ts'
 import type { FailedItem, ItemResult, Loaded, Run, SyncedProject } from './run.ts'
@@ -104,8 +105,10 @@ export function applyResult({ task, range }: WorkItem, result: ItemResult, secon
   if (result.kind === 'failed') failItem({ task, range }, result)
   if (result.kind === 'not-offered') report.not_offered = result.status
   if (remaining.kind === 'list') remaining.state = 'done'
-  if (remaining.kind === 'list' || range === undefined) return
-  const { feed } = remaining
+  else if (range !== undefined) moveFeed(remaining.feed, range, result)
+}
+
+function moveFeed(feed: WindowFeed, range: Range, result: ItemResult): void {
   switch (result.kind) {
     case 'loaded':
       feed.density.learn(range, new Map(result.rowsByDay))

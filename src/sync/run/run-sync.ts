@@ -69,51 +69,68 @@ async function performRun(
   const failures = new RunFailures(ids, { lostLease: lock.lost, request: request.signal })
   const run = beginRun(services, request, lock.runId, failures.signal)
   const deadline = stopAtDeadline(config, (failure) => failures.stopRun(failure))
-  let reports: StreamReport[] = []
-  const notes = [...repaired]
-  try {
-    await describeStreams(run, request)
-    const reported = request.isWatched ? [] : await run.retry(() => projectsWithoutOwn(warehouse, ids))
-    const tasks = await makeTasks(run, request, { failures, observer })
-    reports = tasks.map(({ report }) => report)
-    run.log.info({ command: request.command, source: services.source, streams: tasks.length }, 'run started')
-    await performTasks(run, request, tasks, execute)
-    await reportShared(run, tasks)
-    const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')
-    if (refused.length > 0) await run.retry(() => forgetUnread(warehouse, refused))
-    const contents = request.streams.find(({ perChat }) => perChat)
-    if (contents?.by === 'list') reports.push(...(await readChatContents(run, request.projects, contents, observer)))
-    if (!request.signal?.aborted) notes.push(...(await run.retry(() => markOwnBrands(services, ids, reported))))
-    notes.push(...(await closingNotes(run, request, tasks, reports)))
-    const differing = reports.filter(({ unreconciled, held }) => unreconciled.length + held.length > 0)
-    const shrunk = reports.filter(({ deleted }) => deleted > 0).map(({ project_id }) => project_id)
-    await run.retry(() => forgetUnnamed(warehouse, [...new Set(shrunk)]))
-    await run.retry(() => forgetHistoryChecks(warehouse, [...new Set(differing.map(({ project_id }) => project_id))]))
-    // People read them in the result.
-    for (const note of notes) run.log.info(note)
-    await prepareViews(run, reports)
-  } catch (cause) {
+  const result: RunResult = { streams: [], notes: [...repaired] }
+  await loadAll(run, request, { failures, observer, execute }, result).catch((cause: unknown) => {
     const code = isTransient(cause) ? 'transient' : reportedCode(failureCodeOf(cause))
     if (!run.signal.aborted) failures.note({ reason: messageOf(cause), code })
-  } finally {
-    clearTimeout(deadline)
-  }
-  const failure = failures.first
-  const isInterrupted = request.signal?.aborted ?? false
-  const hasFailed = failure !== undefined && !isInterrupted && reports.every(({ windows }) => windows === 0)
-  const outcome = hasFailed ? 'failed' : outcomeOf(reports, isInterrupted)
+  })
+  clearTimeout(deadline)
   const report: RunReport = {
     run_id: run.runId,
     command: request.command,
-    outcome: failure !== undefined && outcome === 'complete' ? 'partial' : outcome,
+    ...endOf(result.streams, failures.first, request.signal?.aborted ?? false),
     source: run.source,
     seconds: (monotonic() - startedAt) / 1000,
-    streams: reports,
-    notes,
-    ...(failure === undefined ? {} : { error: failure.reason, code: failure.code }),
+    ...result,
   }
   // A text that was broken into lines or cells no longer shows what it holds.
   return closeWith(run, request, lock, warehouse.redactor.value(report))
+}
+
+/** What a run has done so far. It is valid at any time, for a run may fail at any statement. */
+type RunResult = Pick<RunReport, 'streams' | 'notes'>
+
+async function loadAll(
+  run: Run,
+  request: RunRequest,
+  { failures, observer, execute }: { failures: RunFailures; observer: Observer; execute: Executor },
+  result: RunResult,
+): Promise<void> {
+  const { warehouse } = run
+  const { projects } = request
+  const ids = projects.map(({ id }) => id)
+  await describeStreams(run, request)
+  const reported = request.isWatched ? [] : await run.retry(() => projectsWithoutOwn(warehouse, ids))
+  const tasks = await makeTasks(run, request, { failures, observer })
+  result.streams = tasks.map(({ report }) => report)
+  run.log.info({ command: request.command, source: run.source, streams: tasks.length }, 'run started')
+  await performTasks(run, request, tasks, execute)
+  await reportShared(run, tasks)
+  const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')
+  if (refused.length > 0) await run.retry(() => forgetUnread(warehouse, refused))
+  const contents = request.streams.find(({ perChat }) => perChat)
+  if (contents?.by === 'list') result.streams.push(...(await readChatContents(run, projects, contents, observer)))
+  if (!request.signal?.aborted) result.notes.push(...(await run.retry(() => markOwnBrands(run, ids, reported))))
+  result.notes.push(...(await closingNotes(run, request, tasks, result.streams)))
+  const projectsOf = (reports: readonly StreamReport[]) => [...new Set(reports.map(({ project_id }) => project_id))]
+  const shrunk = projectsOf(result.streams.filter(({ deleted }) => deleted > 0))
+  await run.retry(() => forgetUnnamed(warehouse, shrunk))
+  const differing = result.streams.filter(({ unreconciled, held }) => unreconciled.length + held.length > 0)
+  await run.retry(() => forgetHistoryChecks(warehouse, projectsOf(differing)))
+  // People read them in the result.
+  for (const note of result.notes) run.log.info(note)
+  await prepareViews(run, result.streams)
+}
+
+function endOf(streams: readonly StreamReport[], failure: Failure | undefined, isInterrupted: boolean) {
+  if (failure === undefined) return { outcome: outcomeOf(streams, isInterrupted) }
+  const hasFailed = !isInterrupted && streams.every(({ windows }) => windows === 0)
+  const outcome = hasFailed ? 'failed' : outcomeOf(streams, isInterrupted)
+  return {
+    outcome: outcome === 'complete' ? ('partial' as const) : outcome,
+    error: failure.reason,
+    code: failure.code,
+  } as const
 }
 
 function lockStreams(services: Services, { projects, streams, command, signal }: RunRequest): Promise<RunLock> {
