@@ -169,7 +169,7 @@ describe('odd rows', () => {
 })
 
 describe('very large answers', () => {
-  /* The real command, on answers made to take as much memory as 63 MB can. `bench/answer-memory.mjs` knows more of them. */
+  /* The real command, on answers made to take as much memory as 63 MB can. */
 
   const BYTES = 63 * 1_048_576
   // The bar is 450 MB; the rest is for other versions of Node and other machines. Without bounds it was 1,600 and more.

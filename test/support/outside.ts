@@ -128,7 +128,7 @@ export function parseExposition(text: string): Map<string, number> {
 
 /*
  * What OpenLineage 2-0-2 demands of a RunEvent and of the facets that are sent, and what we demand beyond it: no facet and
- * no field that the specification does not name. scripts/telemetry-acceptance.mjs holds events to the published schemas.
+ * no field that the specification does not name. test/acceptance/telemetry.mjs holds events to the published schemas.
  */
 
 const text = { type: 'string', minLength: 1 }

@@ -1,7 +1,7 @@
 // What is told outside, tried with the real programs: a Pushgateway takes what commands push, promtool finds nothing to say of
 // their metrics and of those of serve, and OpenLineage's published schemas accept their events.
 //
-//   PUSHGATEWAY=prometheus-pushgateway PROMTOOL=promtool OPENLINEAGE_SPEC=…/OpenLineage/spec node scripts/telemetry-acceptance.mjs
+//   PUSHGATEWAY=prometheus-pushgateway PROMTOOL=promtool OPENLINEAGE_SPEC=…/OpenLineage/spec node test/acceptance/telemetry.mjs
 //
 // Debian has the first two as prometheus-pushgateway and prometheus; the third is the folder spec/ of the OpenLineage repository.
 import { spawn, spawnSync } from 'node:child_process'
@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
-const bin = fileURLToPath(new URL('../bin/visibility-sync.js', import.meta.url))
+const bin = fileURLToPath(new URL('../../bin/visibility-sync.js', import.meta.url))
 const { PUSHGATEWAY = 'prometheus-pushgateway', PROMTOOL = 'promtool', OPENLINEAGE_SPEC } = process.env
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-telemetry-'))
 const textfile = join(folder, 'sync.prom')

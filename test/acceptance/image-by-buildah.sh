@@ -1,4 +1,4 @@
-# Sourced by image-acceptance.sh where neither Docker nor podman can run: "docker build, run, stop, exec, image inspect" with the
+# Sourced by image.sh where neither Docker nor podman can run: "docker build, run, stop, exec, image inspect" with the
 # options that the check uses, by buildah and chroot. Needs root and debootstrap. The base image is made here, from Debian and Node's
 # npm package, because a machine without an engine often cannot pull one either.
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot

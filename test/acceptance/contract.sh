@@ -2,7 +2,7 @@
 # Checks the data contract that "visibility-sync pack contract" writes against the JSON Schema of the Open Data Contract Standard 3.1, as datacontract-cli ships it.
 # Needs Python 3.10+ with venv and its package index, and "npm ci" first.
 set -euo pipefail
-. "$(dirname "$0")/acceptance-warehouse.sh"
+. "$(dirname "$0")/warehouse.sh"
 make_venv jsonschema pyyaml
 make_pack contract
 "$work/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --dest "$work" datacontract-cli || fail 'datacontract-cli could not be downloaded'

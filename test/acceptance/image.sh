@@ -4,7 +4,7 @@
 # of secrets, serve with HEALTHCHECK, a worker, and SIGTERM for each. Needs npm ci first: the warehouse and the service of the check
 # are those of this checkout.
 set -euo pipefail
-. "$(dirname "$0")/acceptance-warehouse.sh"
+. "$(dirname "$0")/warehouse.sh"
 cd "$root"
 image=visibility-sync
 
@@ -18,7 +18,7 @@ else
   fail 'neither docker, podman nor buildah is here, so nothing was built and nothing was checked.'
 fi
 if [ "$engine" = buildah ]; then
-  . "$root/scripts/image-by-buildah.sh"
+  . "$root/test/acceptance/image-by-buildah.sh"
 else
   docker() {
     case "$engine $1" in

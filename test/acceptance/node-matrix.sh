@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs tests on Node 20, 22 and 24, and installs the packed package on each, without a warning:
-#   scripts/node-matrix.sh [FILE...]     all tests by default
-#   NODES="20.19 22" scripts/node-matrix.sh test/sync.test.ts
+#   test/acceptance/node-matrix.sh [FILE...]     all tests by default
+#   NODES="20.19 22" test/acceptance/node-matrix.sh test/sync.test.ts
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 root=$PWD
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -2,7 +2,7 @@
 # Imports the bundle into a real Superset 6.1 over its API, asks it for the data of each chart and compares that with SQL of its own.
 # Needs Python 3.10 to 3.12 with venv and its package index, 1.5 GB of disk, and "npm ci" first.
 set -euo pipefail
-. "$(dirname "$0")/acceptance-warehouse.sh"
+. "$(dirname "$0")/warehouse.sh"
 # The last three are needed and not asked for by the package itself.
 make_venv 'apache-superset==6.1.*' psycopg2-binary rich cachetools 'flask-caching==2.3.1'
 make_warehouse
@@ -28,10 +28,10 @@ for _ in $(seq 120); do curl -fsS "http://127.0.0.1:$port/health" >/dev/null 2>&
 make_pack superset
 sed -i -E "s#postgresql\+psycopg2://.*#postgresql+psycopg2://$PGUSER:XXXXXXXXXX@$PGHOST:$PGPORT/$PGDATABASE#" "$work/superset/databases/AI_visibility.yaml"
 (cd "$work" && "$work/venv/bin/python" -m zipfile -c visibility.zip superset)
-"$work/venv/bin/python" "$root/scripts/superset_acceptance.py" "http://127.0.0.1:$port" "$work/visibility.zip" ||
+"$work/venv/bin/python" "$root/test/acceptance/superset.py" "http://127.0.0.1:$port" "$work/visibility.zip" ||
   fail "see above; the server said: $(tail -20 "$work/server.log")"
 # SUPERSET_PICTURE names a file for a picture of the dashboard; it takes a Chromium.
 if [ -n "${SUPERSET_PICTURE:-}" ]; then
-  (cd "$root" && node scripts/superset-picture.mjs "http://127.0.0.1:$port" "$SUPERSET_PICTURE") || fail 'the picture'
+  (cd "$root" && node test/acceptance/superset-picture.mjs "http://127.0.0.1:$port" "$SUPERSET_PICTURE") || fail 'the picture'
 fi
 echo "$name: passed"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests the alert rules with promtool (scripts/alerts.test.yml), and lets a real Prometheus scrape "visibility-sync serve" under
+# Tests the alert rules with promtool (test/acceptance/alerts.yml), and lets a real Prometheus scrape "visibility-sync serve" under
 # another job name, load the rules, answer every query of the dashboard for operations, and raise an alert when serve ends. Needs Debian's package prometheus (promtool and prometheus), curl, and "npm ci" first.
 set -euo pipefail
-. "$(dirname "$0")/acceptance-warehouse.sh"
+. "$(dirname "$0")/warehouse.sh"
 for tool in promtool prometheus curl; do
   command -v "$tool" >/dev/null || fail "$tool is missing (Debian: apt-get install prometheus curl)"
 done
@@ -11,15 +11,15 @@ make_pack prometheus
 make_pack grafana
 cd "$work/prometheus"
 promtool check rules alerts.yml
-cp "$root/scripts/alerts.test.yml" .
-promtool test rules alerts.test.yml
+cp "$root/test/acceptance/alerts.yml" .
+promtool test rules alerts.yml
 promtool check config --syntax-only prometheus.yml
 # The tests can fail: with another threshold, and without the values of a process that is gone, they do.
 mkdir broken
-cp alerts.test.yml broken/
+cp alerts.yml broken/
 for change in 's/> 93600/> 936000/' 's/\[7d\]/[1m]/'; do
   sed "$change" alerts.yml >broken/alerts.yml
-  if promtool test rules broken/alerts.test.yml >/dev/null 2>&1; then fail "rules changed by $change passed their tests"; fi
+  if promtool test rules broken/alerts.yml >/dev/null 2>&1; then fail "rules changed by $change passed their tests"; fi
 done
 
 (cd "$work" && exec node "$root/bin/visibility-sync.js" serve --port 0) >"$work/serve" 2>&1 &

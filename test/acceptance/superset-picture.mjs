@@ -1,4 +1,4 @@
-// A picture of the dashboard in a Superset that scripts/superset-acceptance.sh runs.
+// A picture of the dashboard in a Superset that test/acceptance/superset.sh runs.
 import { chromium } from 'playwright-core'
 
 const [base, file] = process.argv.slice(2)

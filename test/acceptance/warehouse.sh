@@ -1,6 +1,6 @@
 # Sourced by the acceptance scripts of packs: a warehouse in a folder of its own, made by the real command as "npm start" makes it,
 # and kept up until the script ends, and the files of packs for it. Sets root, work, PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD. Needs "npm ci" first.
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 name=$(basename "$0" .sh)
 work=$(mktemp -d)
 started=()

@@ -3,7 +3,7 @@
 # one project, a schema of another name, fewer reports, and that a wrong row is found. Needs Python 3.10+ with venv and its package index, and "npm ci".
 # dbt below 1.12: that one downloads its parser when it runs.
 set -euo pipefail
-. "$(dirname "$0")/acceptance-warehouse.sh"
+. "$(dirname "$0")/warehouse.sh"
 
 make_venv 'dbt-core>=1.10,<1.12' 'dbt-postgres>=1.9,<1.12' 'dbt-metricflow[dbt-postgres]>=0.9,<1'
 make_warehouse

@@ -1,4 +1,4 @@
-// node scripts/upgrade-acceptance.mjs: upgrades warehouses of the released versions, which it builds from their commits. After the upgrade, rows, people's own views and grants must be the same, and the twelve questions must have the answers of a new
+// node test/acceptance/upgrade.mjs: upgrades warehouses of the released versions, which it builds from their commits. After the upgrade, rows, people's own views and grants must be the same, and the twelve questions must have the answers of a new
 // warehouse. The old version must be refused, also a `serve` that runs during the upgrade. A worker of it must do no harm. Exits 1
 // otherwise.
 import { spawn, spawnSync } from 'node:child_process'
@@ -7,14 +7,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
-import { readQuestions } from '../dist/packs/metabase/cards.js'
-import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { readQuestions } from '../../dist/packs/metabase/cards.js'
+import { startEmbedded } from '../../dist/warehouse/embedded/server.js'
 import { buildVersion } from './build-version.mjs'
 
 /** The last commit of each version. */
 const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c', '1.0.0': 'd491d0dc' }
 const TABLES = ['prompts', 'prompt_tags', 'chats', 'brand_daily', 'brand_daily_by_model', 'brand_daily_by_prompt_model']
-const root = fileURLToPath(new URL('..', import.meta.url))
+const root = fileURLToPath(new URL('../..', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-upgrade-'))
 const day = (ago) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10)
 const reports = Object.entries({

