@@ -83,13 +83,14 @@ describe('what ends a run', () => {
     await setup.database.rows('create table target (project_id text, words text)')
     const rows = Array.from({ length: 50_000 }, (_, index) => [`${index} ${'x'.repeat(200)}`])
     for (const delay of [0, 20]) {
-      const load = inTransaction(setup.database.warehouse, async ({ client }) => {
+      const load = inTransaction(setup.database.warehouse, async (tx) => {
+        const { client } = tx
         const { rows: own } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
         setTimeout(
           () => void setup.database.rows('select pg_terminate_backend($1)', [own[0]!.pid]).catch(() => {}),
           delay,
         )
-        await copyRows(client, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
+        await copyRows(tx, 'target', PackedRows.of([{ name: 'words', type: 'text' }], 'p', rows))
         await client.query('select pg_sleep(1)')
       })
       await expect(load).rejects.toMatchObject({ code: expect.stringMatching(/^(transient|database-away)$/) })
@@ -283,15 +284,16 @@ describe('frozen connections', () => {
       const rows = PackedRows.of([{ name: 'words', type: 'text' }], 'p', [['a']])
       const asks = [
         () => warehouse.pool.query('select 1'),
-        () => warehouse.ops.selectNoFrom((all) => all.lit(1).as('one')).execute(),
+        () => warehouse.db.selectNoFrom((all) => all.lit(1).as('one')).execute(),
         () => inTransaction(warehouse, async ({ client }) => proxy.freeze() ?? client.query('select 1')),
-        () => inTransaction(warehouse, async ({ ops }) => proxy.freeze() ?? ops.selectFrom('runs').execute()),
+        () => inTransaction(warehouse, async ({ db }) => proxy.freeze() ?? db.selectFrom('ops.runs').execute()),
         () =>
-          inTransaction(warehouse, async ({ client }) => {
+          inTransaction(warehouse, async (tx) => {
+            const { client } = tx
             const query = client.query.bind(client)
             client.query = ((copy: object) => query(Object.assign(copy, { query_timeout: 300 }) as never)) as never
             proxy.freeze()
-            await copyRows(client, 'target', rows)
+            await copyRows(tx, 'target', rows)
           }),
       ]
       for (const [index, ask] of asks.entries()) {

@@ -1,16 +1,17 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { sql } from 'kysely'
 import { addDays, type Day, dayFromNumber, dayNumber, daysIn } from '../src/core/day.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { brandReport } from '../src/streams/brand-report.ts'
 import type { Row } from '../src/streams/stream.ts'
 import { type DayFacts, judgeDay } from '../src/sync/reconcile/judge-day.ts'
 import { replaceWindow, windowSnapshot } from '../src/warehouse/load/replace-window.ts'
-import { digestSql, RowHashes } from '../src/warehouse/load/row-digest.ts'
+import { RowHashes, readSnapshot, snapshotOf } from '../src/warehouse/load/row-digest.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import type { DayLoss, Effect } from '../src/warehouse/load/window-effect.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { inTransaction, runBatch } from '../src/warehouse/transaction.ts'
+import { inTransaction } from '../src/warehouse/transaction.ts'
 import { sized } from './support/long.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
@@ -80,23 +81,23 @@ describe('replacing a window', () => {
   async function replace(before: Content, answer: Content, facts: readonly Facts[]): Promise<Effect> {
     const { warehouse } = database
     await database.rows('truncate visibility.modelled')
-    await inTransaction(warehouse, ({ client }) =>
-      copyRows(client, 'visibility.modelled', PackedRows.of(stream.columns, PROJECT, rowsOf(before))),
+    await inTransaction(warehouse, (tx) =>
+      copyRows(tx, 'data.modelled', PackedRows.of(stream.columns, PROJECT, rowsOf(before))),
     )
     return inTransaction(warehouse, async (tx) => {
       const window = { projectId: PROJECT, stream, range: RANGE }
-      const [there] = await runBatch(tx.client, windowSnapshot(warehouse, window))
+      const { rows: snapshots } = await windowSnapshot(window).execute(tx.db)
       const rows = PackedRows.of(stream.columns, PROJECT, rowsOf(answer))
       const rowsByDay = new Map<Day, number>()
       for (const key of answer.keys()) rowsByDay.set(dayOf(key), (rowsByDay.get(dayOf(key)) ?? 0) + 1)
       const actionOf = ({ date, present, vanishing }: DayLoss) =>
         verdictOf(facts[DAYS.indexOf(date)]!, present, vanishing).action
-      return replaceWindow(tx, there, {
+      return replaceWindow(tx, readSnapshot(snapshots[0]!), {
         ...window,
         actionOf,
         rows,
         rowsByDay,
-        newerDays: 'select null::date where false',
+        newerDays: sql`select null::date where false`,
       })
     })
   }
@@ -224,14 +225,12 @@ describe('rows as bytes', () => {
 
     /** What Postgres says of rows that were copied into a table. */
     async function toldBy(rows: PackedRows): Promise<bigint | undefined> {
-      await inTransaction(database.warehouse, async ({ client }) => {
-        await client.query('truncate digested')
-        await copyRows(client, 'digested', rows)
+      await inTransaction(database.warehouse, async (tx) => {
+        await tx.client.query('truncate digested')
+        await copyRows(tx, 'digested', rows)
       })
-      const [found] = await database.rows<{ digest: string | null }>(
-        `select ${digestSql('t', columns)}::text as digest from digested t`,
-      )
-      return found!.digest === null ? undefined : BigInt(found!.digest)
+      const { rows: found } = await snapshotOf(columns, sql`digested t`).execute(database.warehouse.db)
+      return readSnapshot(found[0]!).digest
     }
 
     test('Postgres has the same digest of any rows, in any order', async () => {

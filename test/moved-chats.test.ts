@@ -1,11 +1,13 @@
 import { describe, expect, test } from '@jest/globals'
+import { sql } from 'kysely'
 import type { Day, Range } from '../src/core/day.ts'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { chats } from '../src/streams/chats.ts'
 import { replaceWindow, windowSnapshot } from '../src/warehouse/load/replace-window.ts'
+import { readSnapshot } from '../src/warehouse/load/row-digest.ts'
 import { copyRows } from '../src/warehouse/load/stage.ts'
 import type { Action, Effect } from '../src/warehouse/load/window-effect.ts'
-import { inTransaction, runBatch } from '../src/warehouse/transaction.ts'
+import { inTransaction } from '../src/warehouse/transaction.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
 /* The key of a chat has no date, so a chat can move from one day to another. */
@@ -25,7 +27,7 @@ const rowsOf = (days: Days, project = 'or_1') =>
 async function tableWith(...projects: [Days, string?][]): Promise<TestDatabase> {
   const database = await createDatabase('reports')
   for (const [days, project] of projects)
-    await inTransaction(database.warehouse, ({ client }) => copyRows(client, 'visibility.chats', rowsOf(days, project)))
+    await inTransaction(database.warehouse, (tx) => copyRows(tx, 'data.chats', rowsOf(days, project)))
   return database
 }
 
@@ -50,13 +52,13 @@ function replace(database: TestDatabase, days: Days, answer: Answer = {}): Promi
   const rowsByDay = new Map<Day, number>()
   for (const date of Object.values(days)) rowsByDay.set(date, (rowsByDay.get(date) ?? 0) + 1)
   return inTransaction(database.warehouse, async (tx) => {
-    const [snapshot] = await runBatch(tx.client, windowSnapshot(tx, window))
-    return replaceWindow(tx, snapshot, {
+    const { rows: snapshots } = await windowSnapshot(window).execute(tx.db)
+    return replaceWindow(tx, readSnapshot(snapshots[0]!), {
       ...window,
       rows: rowsOf(days),
       rowsByDay,
       actionOf: ({ date }): Action => (kept.includes(date) ? 'keep' : 'replace'),
-      newerDays: `select unnest('{${newer.join()}}'::date[])`,
+      newerDays: sql`select unnest(${newer}::date[])`,
     })
   })
 }

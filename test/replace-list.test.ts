@@ -2,7 +2,8 @@ import { describe, expect, test } from '@jest/globals'
 import { PackedRows } from '../src/rows/packed-rows.ts'
 import { prompts } from '../src/streams/prompts.ts'
 import { type ListEffect, listSnapshots, replaceList } from '../src/warehouse/load/replace-list.ts'
-import { inTransaction, runBatch, type Transaction } from '../src/warehouse/transaction.ts'
+import { readSnapshot } from '../src/warehouse/load/row-digest.ts'
+import { inTransaction, type Transaction } from '../src/warehouse/transaction.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 
 interface Prompt {
@@ -21,7 +22,8 @@ interface How {
 /** Makes the list of a project equal to these prompts, by their ids. */
 async function replaceIn(tx: Transaction, list: Record<string, Prompt>, how: How = {}): Promise<ListEffect> {
   const { project = 'or_1', mayDelete = true, acceptDeletes = false } = how
-  const [before] = await runBatch(tx.client, listSnapshots(tx, project, prompts))
+  const { rows: snapshots } = await listSnapshots(project, prompts).execute(tx.db)
+  const before = snapshots.map(readSnapshot)
   const rows = Object.entries(list).map(([id, { text = id, topic = null, country = null }]) => {
     return [id, text, '[]', topic, null, country, null]
   })

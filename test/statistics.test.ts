@@ -1,6 +1,7 @@
 import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
+import { writtenOut } from '../src/warehouse/database.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { ensureMonths } from '../src/warehouse/schema/partitions.ts'
 import { noteChangedDays, recheckSummaries, refreshSummaries } from '../src/warehouse/schema/summaries.ts'
@@ -309,7 +310,7 @@ describe('sums and baselines', () => {
     await ensureMonths(database.warehouse, table, days)
     await inTransaction(database.warehouse, async ({ client, atCommit }) => {
       await client.query(sql, [projectId, days])
-      atCommit.push(...noteChangedDays(database.warehouse, config, { projectId, table, days }))
+      atCommit.push(...noteChangedDays(config, { projectId, table, days }))
     })
   }
 
@@ -430,8 +431,8 @@ describe('sums and baselines', () => {
         await client.query('begin')
         await client.query(`update visibility.${table} set visibility_count = 9 where date = '2026-02-10'`)
         const note = { projectId: 'p', table, days: ['2026-02-10'] }
-        for (const { sql: statement } of noteChangedDays(database.warehouse, config, note))
-          await client.query(statement)
+        for (const statement of noteChangedDays(config, note))
+          await client.query(writtenOut(database.warehouse.db, statement))
         const refreshing = refresh()
         const waits = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
         while ((await database.rows(waits)).length === 0) await new Promise((done) => setTimeout(done, 20))

@@ -1,10 +1,10 @@
+import { sql } from 'kysely'
 import { type Day, dayOf, type Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import { daysWithOtherPrompts, type ReadControlDay } from '../ledger/control-totals.ts'
 import { type KnownDay, readDays } from '../ledger/days.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
-import { type DayStream, datePosition, isControl, type Row } from '../streams/stream.ts'
+import { type DayStream, datePosition, isControl, type Row, type Value } from '../streams/stream.ts'
 import { compareTable } from '../sync/reconcile/compare-table.ts'
 import {
   type ControlReader,
@@ -14,7 +14,8 @@ import {
   readControls,
 } from '../sync/reconcile/read-control.ts'
 import type { SyncedProject } from '../sync/run/run.ts'
-import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { dataTable } from '../warehouse/database.ts'
 
 export interface AuditedStream {
   project_id: string
@@ -87,9 +88,11 @@ async function tableControl(
   projectId: string,
   stream: DayStream,
 ): Promise<ReadonlyMap<Day, ReadControlDay>> {
-  const columns = stream.columns.map(({ name }) => quote(name)).join(', ')
-  const query = `select ${columns} from ${tableName(warehouse, stream.table)} where project_id = $1 order by date`
-  const { rows } = await warehouse.pool.query<Row>({ ...slowQuery(query, [projectId]), rowMode: 'array' })
+  const names = stream.columns.map(({ name }) => name)
+  const { rows: found } = await sql<Record<string, Value>>`
+    select ${sql.join(names.map((name) => sql.id(name)))} from ${dataTable(stream.table)}
+    where project_id = ${projectId} order by date`.execute(warehouse.slowDb)
+  const rows: Row[] = found.map((row) => names.map((name) => row[name]!))
   if (rows.length === 0) return new Map()
   const at = datePosition(stream)
   const range = { from: rows[0]![at] as Day, to: rows.at(-1)![at] as Day }

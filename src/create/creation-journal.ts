@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import {
   codeOf,
   InterruptedError,
@@ -15,7 +16,7 @@ import { prompts } from '../streams/prompts.ts'
 import type { ListStream } from '../streams/stream.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { runSync } from '../sync/run/run-sync.ts'
-import { tableName } from '../warehouse/connect.ts'
+import { dataTable } from '../warehouse/database.ts'
 import { type CreationRequest, idempotencyKey, requestOf } from './creation-request.ts'
 
 const LISTED: Partial<Record<CreationKind, ListStream>> = {
@@ -242,19 +243,15 @@ export class CreationJournal {
     const known = this.known.get(kind) ?? new Map<string, string | null>()
     this.known.set(kind, known)
     if (kind === 'prompt') {
-      const { rows } = await warehouse.pool.query<ListedPrompt>(
-        `select prompt_id, text, country_code, first_seen_at from ${tableName(warehouse, 'prompts')}
-         where project_id = $1 and removed_at is null`,
-        [projectId],
-      )
+      const { rows } = await sql<ListedPrompt>`
+        select prompt_id, text, country_code, first_seen_at from ${sql.table('data.prompts')}
+        where project_id = ${projectId} and removed_at is null`.execute(warehouse.db)
       for (const [identity, id] of promptsKnown(rows, tried)) known.set(identity, id)
       return
     }
-    const { rows } = await warehouse.pool.query<{ name: string; id: string }>(
-      `select name, ${NAMED[kind].id} as id from ${tableName(warehouse, NAMED[kind].table)}
-       where project_id = $1 and name is not null and removed_at is null`,
-      [projectId],
-    )
+    const { rows } = await sql<{ name: string; id: string }>`
+      select name, ${sql.ref(NAMED[kind].id)} as id from ${dataTable(NAMED[kind].table)}
+      where project_id = ${projectId} and name is not null and removed_at is null`.execute(warehouse.db)
     for (const { name, id } of rows) {
       known.set(name, id)
       if (kind === 'topic') this.topicIds.set(name, id)
@@ -269,18 +266,15 @@ export class CreationJournal {
     const { warehouse } = this.services
     if (kind === 'topic' && id !== null) {
       this.topicIds.set(name!, id)
-      await warehouse.pool.query(
-        `insert into ${tableName(warehouse, 'topics')} (project_id, topic_id, name) values ($1, $2, $3)
-         on conflict (project_id, topic_id) do update set name = excluded.name`,
-        [this.project.id, id, name],
-      )
+      await sql`
+        insert into ${sql.table('data.topics')} (project_id, topic_id, name) values (${this.project.id}, ${id}, ${name})
+        on conflict (project_id, topic_id) do update set name = excluded.name`.execute(warehouse.db)
     }
     if (kind === 'url-classification')
-      await warehouse.pool.query(
-        `insert into ${tableName(warehouse, 'url_classifications')} (project_id, name, color) values ($1, $2, $3)
-         on conflict do nothing`,
-        [this.project.id, name, color ?? null],
-      )
+      await sql`
+        insert into ${sql.table('data.url_classifications')} (project_id, name, color)
+        values (${this.project.id}, ${name}, ${color ?? null})
+        on conflict do nothing`.execute(warehouse.db)
   }
 }
 

@@ -77,8 +77,8 @@ export function merged(ledger: AlertState | undefined, own: AlertState): AlertSt
 const COLUMNS = ['condition', 'text', 'members', 'raised_at', 'told_at', 'is_told', 'cleared_at'] as const
 
 /** All that is remembered, what is over included. */
-export function readAlerts({ ops }: Warehouse): Promise<AlertState[]> {
-  return ops.selectFrom('alerts').select(COLUMNS).orderBy('raised_at').execute()
+export function readAlerts({ db }: Warehouse): Promise<AlertState[]> {
+  return db.selectFrom('ops.alerts').select(COLUMNS).orderBy('raised_at').execute()
 }
 
 /**
@@ -86,18 +86,18 @@ export function readAlerts({ ops }: Warehouse): Promise<AlertState[]> {
  * notice the same at once, each decides on the state that the one before it has left, so only one of them sends it.
  */
 export async function changeAlert(
-  { ops, opsSchema, redactor, pool }: Warehouse,
+  { db, opsSchema, redactor }: Warehouse,
   condition: string,
   decide: (known: AlertState | undefined) => Decision,
 ): Promise<Decision> {
-  await pool.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`${opsSchema} alert ${condition}`])
-  const known = await ops.selectFrom('alerts').select(COLUMNS).where('condition', '=', condition).executeTakeFirst()
+  await sql`select pg_advisory_xact_lock(hashtextextended(${`${opsSchema} alert ${condition}`}, 0))`.execute(db)
+  const known = await db.selectFrom('ops.alerts').select(COLUMNS).where('condition', '=', condition).executeTakeFirst()
   const decision = decide(known)
   const { state } = decision
   if (state === undefined) return decision
   const members = sql<string[]>`${state.members}::text[]`
   const values = { ...state, condition, text: redactor.text(state.text), members }
-  const insert = ops.insertInto('alerts').values(values)
+  const insert = db.insertInto('ops.alerts').values(values)
   await insert.onConflict((conflict) => conflict.column('condition').doUpdateSet(values)).execute()
   return decision
 }

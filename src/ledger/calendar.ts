@@ -1,6 +1,5 @@
-import type { Selectable } from 'kysely'
+import { type RawBuilder, type Selectable, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import { type DayOfStream, readDayOfStreams } from './days.ts'
@@ -20,41 +19,43 @@ export type YearDay = { date: Day } & Record<
 >
 
 /** SQL for the known days of some streams of a project. Days that were never read are not among them. */
-function calendar({ opsSchema }: Warehouse): string {
+function calendar(projectId: string, streams: readonly string[], range: Range): RawBuilder<CalendarDay> {
   // By stream and day, so that the indexes are used on every version of Postgres, however many restatements there are.
-  return `select c.stream, c.date, c.rows, c.read_at, c.state, coalesce(r.restated, 0)::bigint as restated
-     from unnest($2::text[]) s(stream)
-     join ${quote(opsSchema, 'coverage')} c
-       on c.project_id = $1 and c.stream = s.stream collate "C" and c.date between $3 and $4
-     left join lateral (
-       select sum(rows_inserted + rows_updated + rows_deleted) as restated from ${quote(opsSchema, 'restatements')} r
-       where r.project_id = $1 and r.stream = c.stream and r.date = c.date
-     ) r on true`
+  return sql`
+    select c.stream, c.date, c.rows, c.read_at, c.state, coalesce(r.restated, 0)::bigint as restated
+    from unnest(${streams}::text[]) s(stream)
+    join ${sql.table('ops.coverage')} c on c.project_id = ${projectId} and c.stream = s.stream collate "C"
+      and c.date between ${range.from} and ${range.to}
+    left join lateral (
+      select sum(rows_inserted + rows_updated + rows_deleted) as restated from ${sql.table('ops.restatements')} r
+      where r.project_id = ${projectId} and r.stream = c.stream and r.date = c.date
+    ) r on true`
 }
 
 export async function readCalendar(
-  warehouse: Warehouse,
+  { db }: Warehouse,
   projectId: string,
   streams: readonly string[],
   range: Range,
 ): Promise<CalendarDay[]> {
-  const query = `${calendar(warehouse)} order by c.stream, c.date`
-  return (await warehouse.pool.query<CalendarDay>(query, [projectId, streams, range.from, range.to])).rows
+  const { rows } = await sql<CalendarDay>`${calendar(projectId, streams, range)} order by c.stream, c.date`.execute(db)
+  return rows
 }
 
 /** The same over all streams together. */
 export async function readYear(
-  warehouse: Warehouse,
+  { db }: Warehouse,
   projectId: string,
   streams: readonly string[],
   range: Range,
 ): Promise<YearDay[]> {
   const counts = ['held', 'unreconciled', 'quarantined', 'stale'].map(
-    (state) => `count(*) filter (where state = '${state}')::int as ${state}`,
+    (state) => sql`count(*) filter (where state = ${state})::int as ${sql.id(state)}`,
   )
-  const query = `select date, count(*)::int as streams, ${counts.join(', ')}, sum(rows)::bigint as rows, sum(restated)::bigint as restated
-     from (${calendar(warehouse)}) days group by date order by date`
-  return (await warehouse.pool.query<YearDay>(query, [projectId, streams, range.from, range.to])).rows
+  const { rows } = await sql<YearDay>`
+    select date, count(*)::int as streams, ${sql.join(counts)}, sum(rows)::bigint as rows, sum(restated)::bigint as restated
+    from (${calendar(projectId, streams, range)}) days group by date order by date`.execute(db)
+  return rows
 }
 
 const MOST_CHANGES = 100
@@ -76,36 +77,34 @@ export async function readDay(
   streams: readonly string[],
   day: Day,
 ): Promise<DayDetail> {
-  const ops = (table: string) => quote(warehouse.opsSchema, table)
   const known = await readDayOfStreams(warehouse, projectId, streams, day)
   const reviewed = known.filter(({ state }) => state === 'held')
   type Because = NonNullable<DayDetail['streams'][number]['held_because']>
-  const because = await warehouse.pool.query<Because & { stream: string; run_id: number }>(
-    `select entry->>'stream' as stream, run_id, (held->>'rows_present')::int as rows_present, (held->>'rows_vanishing')::int as rows_vanishing
-     from ${ops('runs')} run
-     cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
-     cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
-     where run_id = any($2) and entry->>'project_id' = $1
-       and $3::date::text collate "C" between split_part(held->>'range', '..', 1) and split_part(held->>'range', '..', -1)`,
-    [projectId, reviewed.map(({ run_id }) => run_id), day],
+  const because = await sql<Because & { stream: string; run_id: number }>`
+    select entry->>'stream' as stream, run_id, (held->>'rows_present')::int as rows_present,
+      (held->>'rows_vanishing')::int as rows_vanishing
+    from ${sql.table('ops.runs')} run
+    cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
+    cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
+    where run_id = any(${reviewed.map(({ run_id }) => run_id)}) and entry->>'project_id' = ${projectId}
+      and ${day}::date::text collate "C" between split_part(held->>'range', '..', 1) and split_part(held->>'range', '..', -1)`.execute(
+    warehouse.db,
   )
   const covered = known.map((row) => {
     const found = because.rows.find(({ stream, run_id }) => stream === row.stream && run_id === row.run_id)
     const { rows_present = 0, rows_vanishing = 0 } = found ?? {}
     return { ...row, held_because: found === undefined ? null : { rows_present, rows_vanishing } }
   })
-  const changes = await warehouse.pool.query<DayDetail['changes'][number]>(
-    `select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ${ops('restatements')}
-     where project_id = $1 and stream = any($2::text[]) and date = $3 order by seen_at desc limit ${MOST_CHANGES}`,
-    [projectId, streams, day],
-  )
-  const quarantine = await warehouse.pool.query<DayDetail['quarantine'][number]>(
-    `select stream, coalesce(sum(occurrences) filter (where from_date = to_date), 0)::int as rows,
-       coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated, min(reason) as reason
-     from ${ops('quarantine')}
-     where project_id = $1 and stream = any($2::text[]) and resolved_at is null and $3 between from_date and to_date
-     group by stream order by stream`,
-    [projectId, streams, day],
-  )
+  const changes = await sql<DayDetail['changes'][number]>`
+    select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ${sql.table('ops.restatements')}
+    where project_id = ${projectId} and stream = any(${streams}::text[]) and date = ${day}
+    order by seen_at desc limit ${MOST_CHANGES}`.execute(warehouse.db)
+  const quarantine = await sql<DayDetail['quarantine'][number]>`
+    select stream, coalesce(sum(occurrences) filter (where from_date = to_date), 0)::int as rows,
+      coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated, min(reason) as reason
+    from ${sql.table('ops.quarantine')}
+    where project_id = ${projectId} and stream = any(${streams}::text[]) and resolved_at is null
+      and ${day}::date between from_date and to_date
+    group by stream order by stream`.execute(warehouse.db)
   return { streams: covered, changes: changes.rows, quarantine: quarantine.rows }
 }

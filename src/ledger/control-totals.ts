@@ -1,12 +1,15 @@
+import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Filter } from '../core/vocabulary.ts'
 import type { BrandTotals, ControlDay } from '../rows/day-totals.ts'
 import type { DayStream } from '../streams/stream.ts'
-import { slowQuery, tableName, type Warehouse } from '../warehouse/connect.ts'
-import { literal, type Statement, type Transaction } from '../warehouse/transaction.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
+import { anyOf, dataTable } from '../warehouse/database.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The control totals: the report by date alone, as the service gave it last. Days of other streams must add up to them. */
+
+const CONTROL_TOTALS = sql.table('ops.control_totals')
 
 /** Which control totals: those of a project, under some filters. */
 export interface ControlKey {
@@ -31,24 +34,27 @@ export interface StoredControlDay extends ReadControlDay {
 
 export type ControlDays = ReadonlyMap<Day, StoredControlDay>
 
-/** The stored totals of a range, by day; with a run, only those of days that the run has read. */
-export function controlOf(
-  { opsSchema }: Warehouse,
-  { projectId, filters }: ControlKey,
-  range: Range,
-  runId?: number,
-): Statement<ControlDays> {
-  const sql = `select date, totals, is_whole, rows_digest::text as digest, in_review from ${quote(opsSchema, 'control_totals')}
-    where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))}
-      and date between ${literal(range.from)} and ${literal(range.to)}${runId === undefined ? '' : ` and run_id = ${runId}`}`
-  const dayOf = ({ totals, is_whole, digest, in_review }: ControlRow): StoredControlDay => {
-    const brands = new Map(Object.entries(totals ?? {}))
-    return { brands, isWhole: is_whole, rowsDigest: BigInt(digest), isInReview: in_review }
-  }
-  return { sql, read: (rows: ControlRow[]) => new Map(rows.map((row) => [row.date, dayOf(row)])) }
+/** The stored totals of a range; with a run, only those of days that the run has read. */
+export function controlRows(key: ControlKey, range: Range, runId?: number): RawBuilder<ControlRow> {
+  return sql`
+    select date, totals, is_whole, rows_digest::text as digest, in_review from ${CONTROL_TOTALS}
+    where ${isOfRange(key, range)} ${runId === undefined ? sql`` : sql`and run_id = ${runId}`}`
 }
 
-interface ControlRow {
+export function controlOf(rows: readonly ControlRow[]): ControlDays {
+  return new Map(
+    rows.map(({ date, totals, is_whole, digest, in_review }) => {
+      const brands = new Map(Object.entries(totals ?? {}))
+      return [date, { brands, isWhole: is_whole, rowsDigest: BigInt(digest), isInReview: in_review }]
+    }),
+  )
+}
+
+function isOfRange({ projectId, filters }: ControlKey, { from, to }: Range): RawBuilder<SqlBool> {
+  return sql`project_id = ${projectId} and filters = ${filtersText(filters)} and date between ${from} and ${to}`
+}
+
+export interface ControlRow {
   date: Day
   totals: Record<string, BrandTotals> | null
   is_whole: boolean
@@ -58,7 +64,7 @@ interface ControlRow {
 
 /** Stores the totals of days. Those of a day in review stay what they were. */
 export async function storeControl(
-  { client, opsSchema }: Transaction,
+  { db }: Transaction,
   { projectId, filters }: ControlKey,
   control: ControlDays,
   runId: number,
@@ -68,14 +74,14 @@ export async function storeControl(
     const totals = Object.fromEntries(brands)
     return { date, totals, is_whole: isWhole, rows_digest: String(rowsDigest), in_review: isInReview }
   })
-  await client.query(
-    `insert into ${quote(opsSchema, 'control_totals')} as t
-       (project_id, filters, date, totals, is_whole, rows_digest, in_review, read_at, run_id)
-     select $1, $2, n.*, now(), $3::bigint from json_to_recordset($4::json)
-       as n(date date, totals jsonb, is_whole boolean, rows_digest bigint, in_review boolean)
-     on conflict (project_id, filters, date) do update set totals = excluded.totals, is_whole = excluded.is_whole,
-       rows_digest = excluded.rows_digest, in_review = excluded.in_review, read_at = excluded.read_at, run_id = excluded.run_id`,
-    [projectId, filtersText(filters), runId, JSON.stringify(days)],
+  await sql`
+    insert into ${CONTROL_TOTALS} as t
+      (project_id, filters, date, totals, is_whole, rows_digest, in_review, read_at, run_id)
+    select ${projectId}, ${filtersText(filters)}, n.*, now(), ${runId}::bigint from json_to_recordset(${JSON.stringify(days)}::json)
+      as n(date date, totals jsonb, is_whole boolean, rows_digest bigint, in_review boolean)
+    on conflict (project_id, filters, date) do update set totals = excluded.totals, is_whole = excluded.is_whole,
+      rows_digest = excluded.rows_digest, in_review = excluded.in_review, read_at = excluded.read_at, run_id = excluded.run_id`.execute(
+    db,
   )
 }
 
@@ -90,63 +96,52 @@ export function versionOf({ rowsDigest, isInReview }: StoredControlDay): string 
  * The versions of the totals that are stored now, to find days whose totals changed after they were compared. Others change only
  * after the transaction, and then make the days due that it settled.
  */
-export function controlVersions(
-  { opsSchema }: Warehouse,
-  { projectId, filters }: ControlKey,
-  range: Range,
-): Statement<ControlVersions> {
-  const sql = `select date, concat(rows_digest, case when in_review then ' true' else ' false' end) as version
-    from ${quote(opsSchema, 'control_totals')}
-    where project_id = ${literal(projectId)} and filters = ${literal(filtersText(filters))}
-      and date between ${literal(range.from)} and ${literal(range.to)} order by date for share`
-  return {
-    sql,
-    read: (rows: { date: Day; version: string }[]) => new Map(rows.map(({ date, version }) => [date, version])),
-  }
+export function controlVersions(key: ControlKey, range: Range): RawBuilder<VersionRow> {
+  return sql`
+    select date, concat(rows_digest, case when in_review then ' true' else ' false' end) as version
+    from ${CONTROL_TOTALS} where ${isOfRange(key, range)} order by date for share`
+}
+
+export interface VersionRow {
+  date: Day
+  version: string
 }
 
 /** How many brands each day had when the totals were last read, to size the next requests. */
 export async function controlSizes(
-  { pool, opsSchema }: Warehouse,
+  { db }: Warehouse,
   { projectId, filters }: ControlKey,
 ): Promise<{ date: Day; rows: number }[]> {
-  const { rows } = await pool.query<{ date: Day; rows: number }>(
-    `select date, (select count(*) from jsonb_object_keys(totals))::int as rows from ${quote(opsSchema, 'control_totals')}
-     where project_id = $1 and filters = $2 and totals is not null order by date`,
-    [projectId, filtersText(filters)],
+  const { rows } = await sql<{ date: Day; rows: number }>`
+    select date, (select count(*) from jsonb_object_keys(totals))::int as rows from ${CONTROL_TOTALS}
+    where project_id = ${projectId} and filters = ${filtersText(filters)} and totals is not null order by date`.execute(
+    db,
   )
   return rows
 }
 
 /** When the totals of the whole history were last compared, if they ever were, and whether anything of the project was ever read. */
 export async function historyState(
-  { pool, opsSchema }: Warehouse,
+  { db }: Warehouse,
   projectId: string,
 ): Promise<{ checkedAt: Date | null; isRead: boolean }> {
-  const { rows } = await pool.query<{ checkedAt: Date | null; isRead: boolean }>(
-    `select (select checked_at from ${quote(opsSchema, 'history_checks')} where project_id = $1) as "checkedAt",
-       exists (select from ${quote(opsSchema, 'coverage')} where project_id = $1) as "isRead"`,
-    [projectId],
-  )
+  const { rows } = await sql<{ checkedAt: Date | null; isRead: boolean }>`
+    select (select checked_at from ${sql.table('ops.history_checks')} where project_id = ${projectId}) as "checkedAt",
+    exists (select from ${sql.table('ops.coverage')} where project_id = ${projectId}) as "isRead"`.execute(db)
   return rows[0]!
 }
 
 /** A project without any row is checked by every run: the service may have answered with nothing by mistake. */
-export async function saveHistoryCheck({ pool, opsSchema }: Warehouse, projectId: string, at: Date): Promise<void> {
-  await pool.query(
-    `insert into ${quote(opsSchema, 'history_checks')} select $1, $2
-     where exists (select from ${quote(opsSchema, 'control_totals')} where project_id = $1 and totals <> '{}')
-     on conflict (project_id) do update set checked_at = excluded.checked_at`,
-    [projectId, at],
-  )
+export async function saveHistoryCheck({ db }: Warehouse, projectId: string, at: Date): Promise<void> {
+  await sql`
+    insert into ${sql.table('ops.history_checks')} select ${projectId}, ${at}
+    where exists (select from ${CONTROL_TOTALS} where project_id = ${projectId} and totals <> '{}')
+    on conflict (project_id) do update set checked_at = excluded.checked_at`.execute(db)
 }
 
 /** Has the next run check the history of projects in which something did not add up, whatever the hour. */
-export async function forgetHistoryChecks(
-  { pool, opsSchema }: Warehouse,
-  projectIds: readonly string[],
-): Promise<void> {
-  await pool.query(`delete from ${quote(opsSchema, 'history_checks')} where project_id = any($1)`, [projectIds])
+export async function forgetHistoryChecks({ db }: Warehouse, projectIds: readonly string[]): Promise<void> {
+  await sql`delete from ${sql.table('ops.history_checks')} where project_id = any(${projectIds})`.execute(db)
 }
 
 /** The days on which a prompt has another number of chats than a report by prompt has answers. */
@@ -154,18 +149,19 @@ export async function daysWithOtherPrompts(
   warehouse: Warehouse,
   of: { projectId: string; chats: DayStream; report: DayStream; days: readonly Day[] },
 ): Promise<Day[]> {
-  const group = ['date', ...of.report.dimensions!].map((name) => quote(name)).join(', ')
-  const query = `with answers as (
+  const { projectId, chats, report, days } = of
+  const group = sql.join(['date', ...report.dimensions!].map((name) => sql.id(name)))
+  const { rows } = await sql<{ date: Day }>`
+    with answers as (
       select date, coalesce(prompt_id, '') as prompt_id, sum(answers) as answers from (
-        select ${group}, max(visibility_total) as answers from ${tableName(warehouse, of.report.table)}
-        where project_id = $1 and date = any($2::date[]) group by ${group}
+        select ${group}, max(visibility_total) as answers from ${dataTable(report.table)}
+        where project_id = ${projectId} and ${anyOf('date', days)} group by ${group}
       ) g group by 1, 2
     ), chats as (
-      select date, coalesce(prompt_id, '') as prompt_id, count(*) as chats from ${tableName(warehouse, of.chats.table)}
-      where project_id = $1 and date = any($2::date[]) group by 1, 2
+      select date, coalesce(prompt_id, '') as prompt_id, count(*) as chats from ${dataTable(chats.table)}
+      where project_id = ${projectId} and ${anyOf('date', days)} group by 1, 2
     )
     select date from answers a full join chats c using (date, prompt_id)
-    group by date having bool_or(coalesce(a.answers, 0) <> coalesce(c.chats, 0))`
-  const { rows } = await warehouse.pool.query<{ date: Day }>(slowQuery(query, [of.projectId, of.days]))
+    group by date having bool_or(coalesce(a.answers, 0) <> coalesce(c.chats, 0))`.execute(warehouse.slowDb)
   return rows.map(({ date }) => date)
 }

@@ -17,12 +17,12 @@ interface CreationKey {
 
 /** Every attempt of a kind in a project, by what makes it the same thing. */
 export async function readCreations(
-  { ops }: Warehouse,
+  { db }: Warehouse,
   projectId: string,
   kind: CreationKind,
 ): Promise<Map<string, Creation>> {
-  const rows = await ops
-    .selectFrom('creations')
+  const rows = await db
+    .selectFrom('ops.creations')
     .select(['identity', 'state', 'id', 'sent_at'])
     .where((eb) => eb.and({ project_id: projectId, kind }))
     .execute()
@@ -39,12 +39,12 @@ export async function beginCreation(
   { request, runId }: { request: unknown; runId: number },
 ): Promise<void> {
   const text = JSON.stringify(request)
-  await inTransaction(warehouse, async ({ ops }) => {
-    const run = ops.selectFrom('runs').select('run_id').where('run_id', '=', runId).where('outcome', 'is', null)
+  await inTransaction(warehouse, async ({ db }) => {
+    const run = db.selectFrom('ops.runs').select('run_id').where('run_id', '=', runId).where('outcome', 'is', null)
     if ((await run.forShare().executeTakeFirst()) === undefined)
       throw new LockedError('another command took over, because this one was silent for too long; nothing was sent')
-    await ops
-      .insertInto('creations')
+    await db
+      .insertInto('ops.creations')
       .values({ project_id: key.projectId, kind: key.kind, identity: key.identity, request: text, state: 'sent' })
       .onConflict((conflict) =>
         conflict.columns(['project_id', 'kind', 'identity']).doUpdateSet((eb) => ({
@@ -53,7 +53,7 @@ export async function beginCreation(
           error: null,
           settled_at: null,
           sent_at: sql<Date>`clock_timestamp()`,
-          attempts: eb('creations.attempts', '+', 1),
+          attempts: eb('ops.creations.attempts', '+', 1),
         })),
       )
       .execute()
@@ -61,13 +61,13 @@ export async function beginCreation(
 }
 
 export async function finishCreation(
-  { ops, redactor }: Warehouse,
+  { db, redactor }: Warehouse,
   key: CreationKey,
   end: { state: CreationState; id?: string | null; warning?: string | null; error?: string | null },
 ): Promise<void> {
   const { state, id = null, warning = null, error = null } = redactor.value(end)
-  await ops
-    .updateTable('creations')
+  await db
+    .updateTable('ops.creations')
     .set({ state, id, warning, error, settled_at: state === 'sent' ? null : new Date() })
     .where((eb) => eb.and({ project_id: key.projectId, kind: key.kind, identity: key.identity }))
     .execute()

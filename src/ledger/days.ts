@@ -1,13 +1,18 @@
-import { sql } from 'kysely'
+import { type RawBuilder, sql } from 'kysely'
 import { countDays, type Day, daysIn, type Range } from '../core/day.ts'
 import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import type { CoverageState } from '../warehouse/database.ts'
-import { literal, type Statement, type Transaction } from '../warehouse/transaction.ts'
+import { anyOf, type CoverageState } from '../warehouse/database.ts'
+import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The ledger of days: what is known of each day that was read. Only this file writes it. */
+
+const COVERAGE = sql.table('ops.coverage')
+const COVERAGE_MONTHS = sql.table('ops.coverage_months')
+const QUARANTINE = sql.table('ops.quarantine')
+const CONTROL_TOTALS = sql.table('ops.control_totals')
 
 /**
  * The state of a day that was read:
@@ -48,9 +53,9 @@ export interface KnownDay {
 }
 
 /** The known days of a stream within a range, oldest first. */
-export async function readDays({ ops }: Warehouse, projectStream: ProjectStream, range: Range): Promise<KnownDay[]> {
-  const rows = await ops
-    .selectFrom('coverage')
+export async function readDays({ db }: Warehouse, projectStream: ProjectStream, range: Range): Promise<KnownDay[]> {
+  const rows = await db
+    .selectFrom('ops.coverage')
     .select(['date', 'rows', 'state', 'read_at', 'reconciled_at', 'difference'])
     .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .where((eb) => eb.between('date', range.from, range.to))
@@ -87,32 +92,27 @@ export async function readDaysByMonth(
   { from, recentFrom, finalAfterDays }: MonthsRequest,
 ): Promise<(ProjectStream & DaysByMonth)[]> {
   type Row = { project_id: string; stream: string; complete: string[] | null; days: DayEntry[][] | null }
+  const projectIds = [...new Set(projectStreams.map(({ projectId }) => projectId))]
+  const streams = [...new Set(projectStreams.map(({ stream }) => stream))]
   // `youngest` is the lowest age at which one of its days was read.
-  const { rows } = await warehouse.pool.query<Row>(
-    `select m.project_id, m.stream, json_agg(to_char(m.month, 'YYYY-MM')) filter (where m.is_complete) as complete,
-       json_agg(d.days) filter (where d.days is not null) as days
-     from (
-       select *, days = last_day - first_day + 1 and first_day <= greatest(month, $4::date)
-         and last_day = (month + interval '1 month')::date - 1
-         and days_held + days_quarantined + days_stale + days_unreconciled + days_uncompared = 0 and youngest >= $3 as is_complete
-       from ${quote(warehouse.opsSchema, 'coverage_months')} where project_id = any($1) and stream = any($2)
-     ) m
-     left join lateral (
-       select json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at)), c.reconciled_at is not null)
-         order by c.date) as days
-       from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = m.project_id and c.stream = m.stream
-         and c.date between case when m.is_complete then greatest(m.month, $5::date) else m.month end and m.last_day
-         and (not m.is_complete or m.last_day >= $5)
-     ) d on true
-     group by 1, 2`,
-    [
-      [...new Set(projectStreams.map(({ projectId }) => projectId))],
-      [...new Set(projectStreams.map(({ stream }) => stream))],
-      finalAfterDays,
-      from,
-      recentFrom,
-    ],
-  )
+  const { rows } = await sql<Row>`
+    select m.project_id, m.stream, json_agg(to_char(m.month, 'YYYY-MM')) filter (where m.is_complete) as complete,
+      json_agg(d.days) filter (where d.days is not null) as days
+    from (
+      select *, days = last_day - first_day + 1 and first_day <= greatest(month, ${from}::date)
+        and last_day = (month + interval '1 month')::date - 1
+        and days_held + days_quarantined + days_stale + days_unreconciled + days_uncompared = 0
+        and youngest >= ${finalAfterDays} as is_complete
+      from ${COVERAGE_MONTHS} where project_id = any(${projectIds}) and stream = any(${streams})
+    ) m
+    left join lateral (
+      select json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at)), c.reconciled_at is not null)
+        order by c.date) as days
+      from ${COVERAGE} c where c.project_id = m.project_id and c.stream = m.stream
+        and c.date between case when m.is_complete then greatest(m.month, ${recentFrom}::date) else m.month end and m.last_day
+        and (not m.is_complete or m.last_day >= ${recentFrom})
+    ) d on true
+    group by 1, 2`.execute(warehouse.db)
   return rows.map(({ project_id, stream, complete, days }) => {
     const known = (days ?? []).flat().map(([date, count, state, readAt, isReconciled]) => {
       return { date, rows: count, state: stateOf(state, isReconciled), readAt: new Date(readAt * 1000) }
@@ -124,9 +124,10 @@ export async function readDaysByMonth(
 
 /** False if nothing was ever synced into this database. */
 export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
-  const { rows } = await warehouse.pool.query<{ old: boolean; there: boolean }>(
-    'select to_regclass($1) is not null as old, to_regclass($2) is not null as there',
-    [quote(warehouse.opsSchema, 'coverage'), quote(warehouse.opsSchema, 'control_totals')],
+  const [coverage, totals] = ['coverage', 'control_totals'].map((name) => quote(warehouse.opsSchema, name))
+  const { rows } = await sql<{ old: boolean; there: boolean }>`
+    select to_regclass(${coverage}) is not null as old, to_regclass(${totals}) is not null as there`.execute(
+    warehouse.db,
   )
   const { old, there } = rows[0]!
   if (old && !there)
@@ -152,32 +153,32 @@ export function beginRead(
   { opsSchema }: Warehouse,
   { projectId, stream }: ProjectStream,
   range?: Range,
-): Statement<BegunRead> {
-  const known = `from ${quote(opsSchema, 'coverage')} where project_id = ${literal(projectId)} and stream = ${literal(stream)}`
+): RawBuilder<BegunReadRow> {
+  const known = sql`from ${COVERAGE} where project_id = ${projectId} and stream = ${stream}`
   const days =
     range === undefined
-      ? `${known} order by date desc limit 1`
-      : `${known} and date between ${literal(range.from)} and ${literal(range.to)}`
-  const sql = `select nextval('${quote(opsSchema, 'read_order')}') as read_order, clock_timestamp() as read_at,
-    (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known,
-    (select json_agg(date) from (select date, state ${days}) days where state = '${STORED_AS.changed}') as changed`
-  return {
-    sql,
-    read([row]: Begun[]) {
-      const { read_order: fencingToken, read_at: readAt, known: rows, changed } = row!
-      const rowsBeforeByDay = new Map(Object.entries(rows ?? {}))
-      const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
-      return { fencingToken, readAt, rowsBefore, rowsBeforeByDay, changedBefore: new Set(changed) }
-    },
-  }
+      ? sql`${known} order by date desc limit 1`
+      : sql`${known} and date between ${range.from} and ${range.to}`
+  return sql`
+    select nextval(${quote(opsSchema, 'read_order')}) as "fencingToken", clock_timestamp() as "readAt",
+      (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known,
+      (select json_agg(date) from (select date, state ${days}) days where state = ${STORED_AS.changed}) as changed`
 }
 
-type Begun = { read_order: number; read_at: Date; known: Record<Day, number> | null; changed: Day[] | null }
+export function begunRead({ known, changed, ...begun }: BegunReadRow): BegunRead {
+  const rowsBeforeByDay = new Map(Object.entries(known ?? {}))
+  const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
+  return { ...begun, rowsBefore, rowsBeforeByDay, changedBefore: new Set(changed) }
+}
+
+interface BegunReadRow extends Pick<BegunRead, 'fencingToken' | 'readAt'> {
+  known: Record<Day, number> | null
+  changed: Day[] | null
+}
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
-export function lockOfLoads(warehouse: Warehouse, projectStream: ProjectStream): Statement<undefined> {
-  const name = JSON.stringify([warehouse.schema, projectStream.projectId, projectStream.stream])
-  return { sql: `select pg_advisory_xact_lock(hashtextextended(${literal(name)}, 1))`, read: () => undefined }
+export function lockOfLoads({ schema }: Warehouse, { projectId, stream }: ProjectStream): RawBuilder<object> {
+  return sql`select pg_advisory_xact_lock(hashtextextended(${JSON.stringify([schema, projectId, stream])}, 1))`
 }
 
 /** What the ledger has of a range before a load. */
@@ -190,45 +191,41 @@ export interface PriorDays {
   hasRejects: boolean
 }
 
-/** Reads the days of a range. The statement fails with a SupersededError if an answer that was asked for later was loaded. */
-export function daysUnlessSuperseded(
-  { opsSchema }: Warehouse,
-  { projectId, stream }: ProjectStream,
-  range: Range,
-  fencingToken: number,
-): Statement<PriorDays> {
-  const [project, name, from, to] = [projectId, stream, range.from, range.to].map(literal)
-  const sql = `select q.rejects, c.date, c.read_order, c.state
-    from (select exists (select from ${quote(opsSchema, 'quarantine')} where project_id = ${project} and stream = ${name}
-      and resolved_at is null and from_date <= ${to} and to_date >= ${from}) as rejects) q
-    left join ${quote(opsSchema, 'coverage')} c
-      on c.project_id = ${project} and c.stream = ${name} and c.date between ${from} and ${to}`
-  type Row = { rejects: boolean; date: Day | null; read_order: number; state: CoverageState | null }
-  return {
-    sql,
-    read(rows: Row[]) {
-      const newer = rows.find(({ date, read_order }) => date !== null && read_order > fencingToken)
-      if (newer !== undefined)
-        throw new SupersededError(
-          `${stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`,
-        )
-      const read = new Set(rows.flatMap(({ date }) => (date === null ? [] : [date])))
-      const changed = new Set(rows.flatMap(({ date, state }) => (state === STORED_AS.changed ? [date!] : [])))
-      return { read, changed, hasRejects: rows.some(({ rejects }) => rejects) }
-    },
-  }
+export interface PriorDayRow {
+  rejects: boolean
+  date: Day | null
+  read_order: number
+  state: CoverageState | null
 }
 
-/** A query in SQL of the days of a stream that were read after a read began. */
-export function daysReadAfter({ opsSchema }: Warehouse, { projectId, stream }: ProjectStream, token: number): string {
-  return `select date from ${quote(opsSchema, 'coverage')}
-    where project_id = ${literal(projectId)} and stream = ${literal(stream)} and read_order > ${token}`
+export function priorDayRows({ projectId, stream }: ProjectStream, range: Range): RawBuilder<PriorDayRow> {
+  return sql`
+    select q.rejects, c.date, c.read_order, c.state
+    from (select exists (select from ${QUARANTINE} where project_id = ${projectId} and stream = ${stream}
+      and resolved_at is null and from_date <= ${range.to} and to_date >= ${range.from}) as rejects) q
+    left join ${COVERAGE} c
+      on c.project_id = ${projectId} and c.stream = ${stream} and c.date between ${range.from} and ${range.to}`
 }
 
-/** A condition in SQL on a day. */
-export function isUnsettled(alias: string): string {
-  return `(${alias}.state <> '${STORED_AS.settled}' or ${alias}.reconciled_at is null)`
+/** Throws a SupersededError if an answer that was asked for later was loaded. */
+export function priorDays(rows: readonly PriorDayRow[], stream: string, fencingToken: number): PriorDays {
+  const newer = rows.find(({ date, read_order }) => date !== null && read_order > fencingToken)
+  if (newer !== undefined)
+    throw new SupersededError(`${stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`)
+  const read = new Set(rows.flatMap(({ date }) => (date === null ? [] : [date])))
+  const changed = new Set(rows.flatMap(({ date, state }) => (state === STORED_AS.changed ? [date!] : [])))
+  return { read, changed, hasRejects: rows.some(({ rejects }) => rejects) }
 }
+
+/** The days of a stream that were read after a read began. */
+export function daysReadAfter({ projectId, stream }: ProjectStream, fencingToken: number): RawBuilder<{ date: Day }> {
+  return sql`
+    select date from ${COVERAGE}
+    where project_id = ${projectId} and stream = ${stream} and read_order > ${fencingToken}`
+}
+
+/** A condition on a day of `c`. */
+export const isUnsettled = sql<boolean>`(c.state <> ${STORED_AS.settled} or c.reconciled_at is null)`
 
 /** What is written of a day that was read. */
 export interface DayEntryToWrite {
@@ -251,88 +248,80 @@ interface DaysToWrite {
 }
 
 /** Writes down that every day of the range was read, and what it is now. */
-export function putDays({ opsSchema }: Warehouse, entry: DaysToWrite): Statement<void> {
+export function putDays(entry: DaysToWrite): RawBuilder<object> {
   const { projectStream, range, fencingToken, readAt, runId } = entry
   const days = daysIn(range).map((date) => {
     const { rows, state, difference = null } = entry.dayOf(date)
     return { date, rows, state: STORED_AS[state], is_reconciled: state === 'settled', difference }
   })
-  const [project, stream] = [projectStream.projectId, projectStream.stream].map(literal)
-  const [read, held] = [readAt, entry.reviewedSince ?? readAt].map(
-    (time) => `${literal(time.toISOString())}::timestamptz`,
-  )
-  const sql = `insert into ${quote(opsSchema, 'coverage')} as c
+  return sql`
+    insert into ${COVERAGE} as c
       (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since, reconciled_at, difference)
-    select ${project}, ${stream}, date, rows, ${read}, ${runId}, state, ${fencingToken}, case when state = 'held' then ${held} end,
-      case when is_reconciled then ${read} end, difference
-    from json_to_recordset(${literal(JSON.stringify(days))}::json)
+    select ${projectStream.projectId}, ${projectStream.stream}, date, rows, ${readAt}::timestamptz, ${runId}, state,
+      ${fencingToken}, case when state = 'held' then ${entry.reviewedSince ?? readAt}::timestamptz end,
+      case when is_reconciled then ${readAt}::timestamptz end, difference
+    from json_to_recordset(${JSON.stringify(days)}::json)
       as day(date date, rows int, state text, is_reconciled boolean, difference text)
     on conflict (project_id, stream, date) do update set rows = excluded.rows, read_at = excluded.read_at,
-      run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order, reconciled_at = excluded.reconciled_at,
-      difference = excluded.difference,
+      run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order,
+      reconciled_at = excluded.reconciled_at, difference = excluded.difference,
       held_since = case when excluded.held_since is null then null else coalesce(c.held_since, excluded.held_since) end`
-  return { sql, read: () => {} }
 }
 
 /** Settled and open days become due, because something showed that they changed. Without days, all of them do. */
 export async function markChanged(
-  { ops }: Pick<Warehouse, 'ops'>,
+  { db }: Pick<Warehouse, 'db'>,
   projectId: string,
   { streams, days }: { streams: readonly string[]; days?: readonly Day[] },
 ): Promise<void> {
   if (days?.length === 0 || streams.length === 0) return
-  await ops
-    .updateTable('coverage')
+  await db
+    .updateTable('ops.coverage')
     .set({ state: STORED_AS.changed, reconciled_at: null, difference: null })
     .where((eb) => eb.and({ project_id: projectId, state: STORED_AS.settled }))
-    .where(sql<boolean>`stream = any(${[...streams]}::text[])`)
-    .$if(days !== undefined, (query) => query.where(sql<boolean>`date = any(${days}::date[])`))
+    .where(anyOf('stream', streams))
+    .$if(days !== undefined, (query) => query.where(anyOf('date', days!)))
     .execute()
 }
 
 /** Marks days whose rejects are all resolved as changed: rows that were kept because of the rejects may be gone. */
-export async function markResolved(
-  { client, opsSchema }: Transaction,
-  { projectId, stream }: ProjectStream,
-): Promise<void> {
-  await client.query(
-    `update ${quote(opsSchema, 'coverage')} c set state = '${STORED_AS.changed}'
-     where c.project_id = $1 and c.stream = $2 and c.state = '${STORED_AS.rejects}'
-       and not exists (select from ${quote(opsSchema, 'quarantine')} q where q.resolved_at is null
-         and q.project_id = c.project_id and q.stream = c.stream
-         and (q.from_date is null or c.date between q.from_date and q.to_date))`,
-    [projectId, stream],
-  )
+export async function markResolved({ db }: Transaction, { projectId, stream }: ProjectStream): Promise<void> {
+  await sql`
+    update ${COVERAGE} c set state = ${STORED_AS.changed}
+    where c.project_id = ${projectId} and c.stream = ${stream} and c.state = ${STORED_AS.rejects}
+      and not exists (select from ${QUARANTINE} q where q.resolved_at is null
+        and q.project_id = c.project_id and q.stream = c.stream
+        and (q.from_date is null or c.date between q.from_date and q.to_date))`.execute(db)
 }
 
 /** Days that lost rows to another day are due: either of the two days may be wrong. */
 export async function markMoved(
-  { ops }: Transaction,
+  { db }: Transaction,
   { projectId, stream }: ProjectStream,
   lost: ReadonlyMap<Day, number>,
 ): Promise<void> {
   for (const [date, rows] of lost) {
-    await ops
-      .updateTable('coverage')
+    await db
+      .updateTable('ops.coverage')
       .set({ rows: sql<number>`greatest(0, rows - ${rows}::int)` })
       .where((eb) => eb.and({ project_id: projectId, stream, date }))
       .execute()
   }
-  await markChanged({ ops }, projectId, { streams: [stream], days: [...lost.keys()] })
+  await markChanged({ db }, projectId, { streams: [stream], days: [...lost.keys()] })
 }
 
 /** Days that were compared with their table later than they were read, and add up. */
 export async function settleDays(
-  { ops }: Pick<Warehouse, 'ops'>,
+  { db }: Pick<Warehouse, 'db'>,
   { projectId, stream }: ProjectStream,
   days: readonly Day[],
 ): Promise<void> {
-  await ops
-    .updateTable('coverage')
+  await db
+    .updateTable('ops.coverage')
     .set({ reconciled_at: sql`now()`, difference: null })
     .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.open }))
     .where('reconciled_at', 'is', null)
-    .where(sql<boolean>`date = any(${[...days]}::date[])`)
+    .where(anyOf('date', days))
     .execute()
 }
 
@@ -341,14 +330,14 @@ export async function settleDays(
  * and no change of the service.
  */
 export async function forgetDays(
-  { ops }: Pick<Warehouse, 'ops'>,
+  { db }: Pick<Warehouse, 'db'>,
   { projectId, stream }: ProjectStream,
   days: readonly Day[],
 ): Promise<void> {
-  await ops
-    .deleteFrom('coverage')
+  await db
+    .deleteFrom('ops.coverage')
     .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.settled }))
-    .where(sql<boolean>`date = any(${[...days]}::date[])`)
+    .where(anyOf('date', days))
     .execute()
 }
 
@@ -365,16 +354,16 @@ export interface DayOfStream {
 
 /** What is known of a day, for each stream of a project that read it. */
 export function readDayOfStreams(
-  { ops }: Warehouse,
+  { db }: Warehouse,
   projectId: string,
   streams: readonly string[],
   day: Day,
 ): Promise<DayOfStream[]> {
-  return ops
-    .selectFrom('coverage')
+  return db
+    .selectFrom('ops.coverage')
     .select(['stream', 'rows', 'read_at', 'run_id', 'state', 'held_since as reviewedSince', 'difference'])
     .where((eb) => eb.and({ project_id: projectId, date: day }))
-    .where(sql<boolean>`stream = any(${[...streams]}::text[])`)
+    .where(anyOf('stream', streams))
     .orderBy('stream')
     .execute()
 }
@@ -388,36 +377,35 @@ const SHARED = 'the service gave another project the same rows'
 
 /** Marks days on which two projects of a run have the same control report: the service answered one of them with the rows of the other. */
 export async function markShared(
-  { pool, opsSchema }: Warehouse,
+  { db }: Warehouse,
   { streams, runId }: { streams: readonly string[]; runId: number },
 ): Promise<DifferingDay[]> {
-  const { rows } = await pool.query<DifferingDay>(
-    `update ${quote(opsSchema, 'coverage')} c set state = '${STORED_AS.differs}', reconciled_at = null, difference = $3
-     from (
-       select distinct project_id, date from (
-         select project_id, date, count(*) over (partition by filters, date, rows_digest) as projects
-         from ${quote(opsSchema, 'control_totals')} where run_id = $1 and totals <> '{}'
-       ) t where projects > 1
-     ) s
-     where c.project_id = s.project_id and c.date = s.date and c.stream = any($2) and c.run_id = $1
-       and (c.state = '${STORED_AS.settled}' or c.difference = $3)
-     returning c.project_id as "projectId", c.stream, c.date, c.difference`,
-    [runId, streams, SHARED],
-  )
+  const { rows } = await sql<DifferingDay>`
+    update ${COVERAGE} c set state = ${STORED_AS.differs}, reconciled_at = null, difference = ${SHARED}
+    from (
+      select distinct project_id, date from (
+        select project_id, date, count(*) over (partition by filters, date, rows_digest) as projects
+        from ${CONTROL_TOTALS} where run_id = ${runId} and totals <> '{}'
+      ) t where projects > 1
+    ) s
+    where c.project_id = s.project_id and c.date = s.date and c.stream = any(${streams}) and c.run_id = ${runId}
+      and (c.state = ${STORED_AS.settled} or c.difference = ${SHARED})
+    returning c.project_id as "projectId", c.stream, c.date, c.difference`.execute(db)
   return rows
 }
 
 /** The days of streams that became due after they were planned. `isOfRun` shows that this run read them. */
 export async function readChanged(
-  { ops }: Warehouse,
+  { db }: Warehouse,
   projectIds: readonly string[],
   { streams, range, runId }: { streams: readonly string[]; range: Range; runId: number },
 ): Promise<(ProjectStream & { date: Day; isOfRun: boolean })[]> {
-  const rows = await ops
-    .selectFrom('coverage')
+  const rows = await db
+    .selectFrom('ops.coverage')
     .select(['project_id as projectId', 'stream', 'date', 'run_id'])
     .where('state', '=', STORED_AS.changed)
-    .where(sql<boolean>`project_id = any(${[...projectIds]}::text[]) and stream = any(${[...streams]}::text[])`)
+    .where(anyOf('project_id', projectIds))
+    .where(anyOf('stream', streams))
     .where((eb) => eb.between('date', range.from, range.to))
     .orderBy('date')
     .execute()
@@ -425,30 +413,34 @@ export async function readChanged(
 }
 
 /** How many days of each stream changed since they were read. */
-export async function countChanged(
-  { pool, opsSchema }: Warehouse,
+export function countChanged(
+  { db }: Warehouse,
   projectIds: readonly string[],
   { streams, range }: { streams: readonly string[]; range: Range },
 ): Promise<{ stream: string; days: number }[]> {
-  const { rows } = await pool.query<{ stream: string; days: number }>(
-    `select stream, count(*)::int as days from ${quote(opsSchema, 'coverage')}
-     where project_id = any($1) and stream = any($2) and state = '${STORED_AS.changed}' and date between $3 and $4
-     group by 1 order by 1`,
-    [projectIds, streams, range.from, range.to],
-  )
-  return rows
+  return db
+    .selectFrom('ops.coverage')
+    .select(['stream', (eb) => eb.fn.countAll<number>().as('days')])
+    .where('state', '=', STORED_AS.changed)
+    .where(anyOf('project_id', projectIds))
+    .where(anyOf('stream', streams))
+    .where((eb) => eb.between('date', range.from, range.to))
+    .groupBy('stream')
+    .orderBy('stream')
+    .execute()
 }
 
 /** Days that a run loaded though they do not add up, because the service may still write them. */
 export async function readOpenDays(
-  { ops }: Warehouse,
+  { db }: Warehouse,
   { projectIds, streams, runId }: { projectIds: readonly string[]; streams: readonly string[]; runId: number },
 ): Promise<{ stream: string; date: Day; difference: string }[]> {
-  const rows = await ops
-    .selectFrom('coverage')
+  const rows = await db
+    .selectFrom('ops.coverage')
     .select(['stream', 'date', 'difference'])
     .where((eb) => eb.and({ run_id: runId, state: STORED_AS.open }))
-    .where(sql<boolean>`project_id = any(${[...projectIds]}::text[]) and stream = any(${[...streams]}::text[])`)
+    .where(anyOf('project_id', projectIds))
+    .where(anyOf('stream', streams))
     .where('reconciled_at', 'is', null)
     .where('difference', 'is not', null)
     .orderBy('date')
@@ -459,16 +451,16 @@ export async function readOpenDays(
 
 /** The days of a project on which a stream does not add up. */
 export async function readDifferingDays(
-  { ops }: Pick<Warehouse, 'ops'>,
+  { db }: Pick<Warehouse, 'db'>,
   projectId: string,
   days: readonly Day[],
 ): Promise<Set<Day>> {
-  const rows = await ops
-    .selectFrom('coverage')
+  const rows = await db
+    .selectFrom('ops.coverage')
     .select('date')
     .distinct()
     .where((eb) => eb.and({ project_id: projectId, state: STORED_AS.differs }))
-    .where(sql<boolean>`date = any(${[...days]}::date[])`)
+    .where(anyOf('date', days))
     .execute()
   return new Set(rows.map(({ date }) => date))
 }
@@ -481,23 +473,22 @@ export interface PriorList {
   reviewedSince: Date | null
 }
 
-export function priorList({ opsSchema }: Warehouse, projectStream: ProjectStream): Statement<PriorList> {
-  const isOfList = `project_id = ${literal(projectStream.projectId)} and stream = ${literal(projectStream.stream)}`
-  const coverage = quote(opsSchema, 'coverage')
-  const sql = `select exists (select from ${quote(opsSchema, 'quarantine')} where ${isOfList} and resolved_at is null)
-      or exists (select from ${coverage} where ${isOfList} and state <> '${STORED_AS.settled}') as "isUnsettled",
-      (select min(held_since) from ${coverage} where ${isOfList}) as "reviewedSince"`
-  return { sql, read: ([row]: PriorList[]) => row! }
+export function priorList({ projectId, stream }: ProjectStream): RawBuilder<PriorList> {
+  const isOfList = sql`project_id = ${projectId} and stream = ${stream}`
+  return sql`
+    select exists (select from ${QUARANTINE} where ${isOfList} and resolved_at is null)
+      or exists (select from ${COVERAGE} where ${isOfList} and state <> ${STORED_AS.settled}) as "isUnsettled",
+      (select min(held_since) from ${COVERAGE} where ${isOfList}) as "reviewedSince"`
 }
 
 /** After a list was read whole, all earlier days of it are settled. */
 export async function settleEarlierDays(
-  { ops }: Transaction,
+  { db }: Transaction,
   { projectId, stream }: ProjectStream,
   before: Day,
 ): Promise<void> {
-  await ops
-    .updateTable('coverage')
+  await db
+    .updateTable('ops.coverage')
     .set({ state: STORED_AS.settled, held_since: null })
     .where((eb) => eb.and({ project_id: projectId, stream }))
     .where('date', '<', before)
@@ -519,15 +510,15 @@ export async function readReviewed(
   warehouse: Warehouse,
   most?: number,
 ): Promise<{ ranges: ReviewedRange[]; total: number }> {
-  const { rows } = await warehouse.pool.query<ReviewedRange & { total: number }>(
-    `select project_id, stream, min(date) as "from", max(date) as "to", min(since) as since, count(*) over () as total
-     from (
-       select project_id, stream, date, coalesce(held_since, read_at) as since,
-         date - row_number() over (partition by project_id, stream order by date)::int as stretch
-       from ${quote(warehouse.opsSchema, 'coverage')} where state = '${STORED_AS.vanishing}'
-     ) days
-     group by project_id, stream, stretch order by project_id, stream, min(date) limit $1`,
-    [most ?? null],
+  const { rows } = await sql<ReviewedRange & { total: number }>`
+    select project_id, stream, min(date) as "from", max(date) as "to", min(since) as since, count(*) over () as total
+    from (
+      select project_id, stream, date, coalesce(held_since, read_at) as since,
+        date - row_number() over (partition by project_id, stream order by date)::int as stretch
+      from ${COVERAGE} where state = ${STORED_AS.vanishing}
+    ) days
+    group by project_id, stream, stretch order by project_id, stream, min(date) limit ${most ?? null}`.execute(
+    warehouse.db,
   )
   const ranges = rows.map(({ total: _total, ...range }) => range)
   return { ranges, total: rows[0]?.total ?? 0 }
@@ -535,12 +526,12 @@ export async function readReviewed(
 
 /** Whether every day of a range is in review, as it must be before its deletions are let through. */
 export async function isInReview(
-  { ops }: Warehouse,
+  { db }: Warehouse,
   { projectId, stream }: ProjectStream,
   range: Range,
 ): Promise<boolean> {
-  const days = await ops
-    .selectFrom('coverage')
+  const days = await db
+    .selectFrom('ops.coverage')
     .select('date')
     .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.vanishing }))
     .where((eb) => eb.between('date', range.from, range.to))
@@ -568,18 +559,17 @@ export const OMITS_ROWS =
  * counts in each of three readings.
  */
 export async function readDiffering(
-  { pool, opsSchema }: Warehouse,
+  { db }: Warehouse,
   state: 'differs' | 'settled',
   projectId?: string,
 ): Promise<DifferingRange[]> {
-  const { rows } = await pool.query<DifferingRange>(
-    `select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
-       (array_agg(difference order by date desc))[1] as difference
-     from ${quote(opsSchema, 'coverage')}
-     where state = $1 and difference is not null and ($1 <> '${STORED_AS.settled}' or reconciled_at is not null)
-       and ($2::text is null or project_id = $2)
-     group by 1, 2 order by 1, 2`,
-    [STORED_AS[state], projectId],
-  )
+  const isSettled = state === 'settled'
+  const { rows } = await sql<DifferingRange>`
+    select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
+      (array_agg(difference order by date desc))[1] as difference
+    from ${COVERAGE}
+    where state = ${STORED_AS[state]} and difference is not null and (not ${isSettled} or reconciled_at is not null)
+      and (${projectId ?? null}::text is null or project_id = ${projectId ?? null})
+    group by 1, 2 order by 1, 2`.execute(db)
   return rows
 }

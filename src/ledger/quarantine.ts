@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto'
 import { type Selectable, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Reject } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 import { isUnsettled } from './days.ts'
+
+const QUARANTINE = sql.table('ops.quarantine')
 
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface IdentifiedRejects {
@@ -27,7 +28,7 @@ interface IdentifiedReject {
 
 /** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
 export async function identifyRejects(
-  { ops, redactor }: Transaction,
+  { db, redactor }: Transaction,
   projectStream: ProjectStream,
   rejects: readonly Reject[],
 ): Promise<IdentifiedRejects> {
@@ -39,8 +40,8 @@ export async function identifyRejects(
     const occurrences = (byFingerprint.get(fingerprint)?.occurrences ?? 0) + 1
     byFingerprint.set(fingerprint, { raw: text, reason: redactor.text(reason), date, occurrences })
   }
-  const dismissed = await ops
-    .selectFrom('quarantine')
+  const dismissed = await db
+    .selectFrom('ops.quarantine')
     .select('fingerprint')
     .where((eb) => eb.and({ project_id: projectStream.projectId, stream: projectStream.stream }))
     .where('dismissed_at', 'is not', null)
@@ -77,7 +78,6 @@ export async function saveRejects(
   { range, runId, heldDays, isHeld = false }: RejectsOrigin,
 ): Promise<void> {
   const { projectId, stream } = projectStream
-  const quarantine = quote(tx.opsSchema, 'quarantine')
   const fingerprints = [...byFingerprint.keys()].sort()
   const entries = fingerprints.map((fingerprint) => byFingerprint.get(fingerprint)!)
   if (fingerprints.length > 0) {
@@ -86,49 +86,46 @@ export async function saveRejects(
     const from = entries.map(({ date }) => date ?? range?.from ?? null)
     const to = entries.map(({ date }) => date ?? range?.to ?? null)
     const occurrences = entries.map((entry) => entry.occurrences)
-    const isOfSameRun = 'q.run_id = excluded.run_id and q.resolved_at is null'
+    const isOfSameRun = sql`q.run_id = excluded.run_id and q.resolved_at is null`
     // A row without a day may come in several windows of a run.
-    await tx.client.query(
-      `insert into ${quarantine} as q
-         (project_id, stream, run_id, reason, raw, fingerprint, from_date, to_date, occurrences)
-       select $1, $2, $3::bigint, reason, raw::json, fingerprint, from_date, to_date, occurrences
-       from unnest($4::text[], $5::text[], $6::text[], $7::date[], $8::date[], $9::int[])
-         as reject(reason, raw, fingerprint, from_date, to_date, occurrences)
-       on conflict (project_id, stream, fingerprint) do update set reason = excluded.reason, run_id = excluded.run_id,
-         from_date = case when ${isOfSameRun} then least(q.from_date, excluded.from_date) else excluded.from_date end,
-         to_date = case when ${isOfSameRun} then greatest(q.to_date, excluded.to_date) else excluded.to_date end,
-         occurrences = case when ${isOfSameRun} then q.occurrences else 0 end + excluded.occurrences,
-         last_seen_at = now(), times_seen = q.times_seen + 1,
-         resolved_at = case when q.dismissed_at is not null then q.resolved_at end,
-         resolution = case when q.dismissed_at is not null then q.resolution end`,
-      [projectId, stream, runId, reasons, raws, fingerprints, from, to, occurrences],
-    )
+    await sql`
+      insert into ${QUARANTINE} as q
+        (project_id, stream, run_id, reason, raw, fingerprint, from_date, to_date, occurrences)
+      select ${projectId}, ${stream}, ${runId}::bigint, reason, raw::json, fingerprint, from_date, to_date, occurrences
+      from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[],
+        ${occurrences}::int[]) as reject(reason, raw, fingerprint, from_date, to_date, occurrences)
+      on conflict (project_id, stream, fingerprint) do update set reason = excluded.reason, run_id = excluded.run_id,
+        from_date = case when ${isOfSameRun} then least(q.from_date, excluded.from_date) else excluded.from_date end,
+        to_date = case when ${isOfSameRun} then greatest(q.to_date, excluded.to_date) else excluded.to_date end,
+        occurrences = case when ${isOfSameRun} then q.occurrences else 0 end + excluded.occurrences,
+        last_seen_at = now(), times_seen = q.times_seen + 1,
+        resolved_at = case when q.dismissed_at is not null then q.resolved_at end,
+        resolution = case when q.dismissed_at is not null then q.resolution end`.execute(tx.db)
   }
   if (isHeld) return
-  await tx.client.query(
-    `update ${quarantine} set resolved_at = now(), resolution = '${GONE}'
-     where project_id = $1 and stream = $2 and resolved_at is null and fingerprint <> all($3::text[])
-       and ($4::date is null or from_date >= $4 and to_date <= $5::date)
-       and not exists (select from unnest($6::date[]) held(date) where held.date between from_date and to_date)`,
-    [projectId, stream, fingerprints, range?.from, range?.to, [...(heldDays ?? [])]],
-  )
+  await sql`
+    update ${QUARANTINE} set resolved_at = now(), resolution = ${GONE}
+    where project_id = ${projectId} and stream = ${stream} and resolved_at is null
+      and fingerprint <> all(${fingerprints}::text[])
+      and (${range?.from}::date is null or from_date >= ${range?.from} and to_date <= ${range?.to}::date)
+      and not exists (select from unnest(${[...(heldDays ?? [])]}::date[]) held(date)
+        where held.date between from_date and to_date)`.execute(tx.db)
 }
 
 const GONE = 'no longer in the answer'
 
 /** Rejects without a day belong to their window. They are resolved once all days of the window that were read are settled. */
 export async function resolveWindowRejects(
-  { client, opsSchema }: Transaction,
+  { db }: Transaction,
   { projectId, stream }: ProjectStream,
   range: Range,
 ): Promise<void> {
-  await client.query(
-    `update ${quote(opsSchema, 'quarantine')} q set resolved_at = now(), resolution = '${GONE}'
-     where q.project_id = $1 and q.stream = $2 and q.resolved_at is null and q.from_date <= $4 and q.to_date >= $3
-       and not exists (select from ${quote(opsSchema, 'coverage')} c where c.project_id = q.project_id
-         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsettled('c')})`,
-    [projectId, stream, range.from, range.to],
-  )
+  await sql`
+    update ${QUARANTINE} q set resolved_at = now(), resolution = ${GONE}
+    where q.project_id = ${projectId} and q.stream = ${stream} and q.resolved_at is null
+      and q.from_date <= ${range.to} and q.to_date >= ${range.from}
+      and not exists (select from ${sql.table('ops.coverage')} c where c.project_id = q.project_id
+        and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsettled})`.execute(db)
 }
 
 export type QuarantineEntry = Omit<Selectable<OpsTables['quarantine']>, 'fingerprint'>
@@ -149,9 +146,9 @@ export function rowsIn(entries: readonly QuarantineEntry[]): number {
   return entries.reduce((sum, { occurrences }) => sum + occurrences, 0)
 }
 
-export function listQuarantine({ ops }: Pick<Warehouse, 'ops'>, filter: QuarantineFilter): Promise<QuarantineEntry[]> {
-  let query = ops
-    .selectFrom('quarantine')
+export function listQuarantine({ db }: Pick<Warehouse, 'db'>, filter: QuarantineFilter): Promise<QuarantineEntry[]> {
+  let query = db
+    .selectFrom('ops.quarantine')
     .select(['quarantine_id', 'project_id', 'stream', 'reason', 'raw', 'from_date', 'to_date', 'run_id'])
     .select(['first_seen_at', 'last_seen_at', 'times_seen', 'occurrences', 'resolved_at', 'resolution'])
     .select(['dismissed_at', 'dismissed_because'])
@@ -175,15 +172,15 @@ export interface QuarantineGroup {
 
 /** The same by reason, most rows first. */
 export async function groupQuarantine(
-  { ops, opsSchema }: Pick<Warehouse, 'ops' | 'opsSchema'>,
+  { db }: Pick<Warehouse, 'db'>,
   filter: QuarantineFilter,
 ): Promise<QuarantineGroup[]> {
   const query = sql<QuarantineGroup>`
     select stream, reason, sum(occurrences)::int as rows, array_agg(distinct project_id order by project_id) as projects,
       min(from_date) as from_date, max(to_date) as to_date, max(last_seen_at) as last_seen_at, min(quarantine_id) as example_id
-    from ${sql.id(opsSchema, 'quarantine')} where ${matching(filter)}
+    from ${QUARANTINE} where ${matching(filter)}
     group by stream, reason order by rows desc, stream, reason limit ${filter.limit ?? null}`
-  return (await query.execute(ops)).rows
+  return (await query.execute(db)).rows
 }
 
 function matching({ ids = [], streams = [], projects = [], reason, state = 'open' }: QuarantineFilter) {
@@ -204,9 +201,9 @@ export async function dismissEntries(tx: Transaction, ids: readonly number[], re
 }
 
 /** Undoes a dismissal. */
-export async function reopenEntries({ ops }: Transaction, ids: readonly number[]): Promise<void> {
-  await ops
-    .updateTable('quarantine')
+export async function reopenEntries({ db }: Transaction, ids: readonly number[]): Promise<void> {
+  await db
+    .updateTable('ops.quarantine')
     .set({ dismissed_at: null, dismissed_because: null, resolved_at: null, resolution: null })
     .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
     .where('dismissed_at', 'is not', null)
@@ -215,14 +212,14 @@ export async function reopenEntries({ ops }: Transaction, ids: readonly number[]
 
 /** Marks entries as loaded after all, or as dismissed. They stay, so that people can see what was. */
 export async function resolveEntries(
-  { ops }: Transaction,
+  { db }: Transaction,
   ids: readonly number[],
   resolution: string,
   dismissed_because?: string,
 ): Promise<void> {
   const dismissed = dismissed_because === undefined ? {} : { dismissed_at: sql<Date>`now()`, dismissed_because }
-  await ops
-    .updateTable('quarantine')
+  await db
+    .updateTable('ops.quarantine')
     .set({ resolved_at: sql`now()`, resolution, ...dismissed })
     .where('quarantine_id', '=', sql<number>`any(${ids}::bigint[])`)
     .where('resolved_at', 'is', null)

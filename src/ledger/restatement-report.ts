@@ -1,6 +1,6 @@
 import type { Selectable } from 'kysely'
+import { sql } from 'kysely'
 import { type Day, dayOf } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
@@ -37,33 +37,29 @@ interface RestatementFilter {
   most: number
 }
 
-const SUMS = `sum(rows_inserted)::bigint as rows_inserted, sum(rows_updated)::bigint as rows_updated,
+const RESTATEMENTS = sql.table('ops.restatements')
+const SUMS = sql`sum(rows_inserted)::bigint as rows_inserted, sum(rows_updated)::bigint as rows_updated,
   sum(rows_deleted)::bigint as rows_deleted`
 
 /** Found by when it was seen, so that an old ledger costs no more than a young one. */
-export async function readRestatements(warehouse: Warehouse, filter: RestatementFilter): Promise<RestatementReport> {
-  const table = quote(warehouse.opsSchema, 'restatements')
-  const where = `seen_at >= $1::date::timestamp at time zone 'UTC' and seen_at < ($2::date + 1)::timestamp at time zone 'UTC'
-    and ($3::text is null or project_id = $3) and ($4::text is null or stream = $4)`
-  const values = [filter.from, filter.to, filter.project ?? null, filter.stream ?? null]
-  const groups = await warehouse.pool.query<RestatementGroup & { total?: number }>(
-    `select run_id, project_id, stream, min(date) as "from", max(date) as "to", count(distinct date)::int as days, ${SUMS},
-       max(seen_at) as seen_at, max(cause) as cause, count(*) over ()::int as total
-     from ${table} where ${where} group by run_id, project_id, stream
-     order by max(seen_at) desc, project_id, stream limit $5`,
-    [...values, filter.most],
-  )
-  const byDay = await warehouse.pool.query<RestatementReport['by_day'][number]>(
-    `select (seen_at at time zone 'UTC')::date as seen_on, count(distinct (project_id, stream, date))::int as days, ${SUMS}
-     from ${table} where ${where} group by 1 order by 1`,
-    values,
-  )
-  const ages = await warehouse.pool.query<Pick<RestatementReport, 'median_age' | 'oldest_usual_age'>>(
-    `select percentile_disc(0.5) within group (order by (seen_at at time zone 'UTC')::date - date)::int as median_age,
-       percentile_disc(0.95) within group (order by (seen_at at time zone 'UTC')::date - date)::int as oldest_usual_age
-     from ${table} where ${where}`,
-    values,
-  )
+export async function readRestatements({ db }: Warehouse, filter: RestatementFilter): Promise<RestatementReport> {
+  const { from, to, project = null, stream = null } = filter
+  const isWanted = sql`seen_at >= ${from}::date::timestamp at time zone 'UTC'
+    and seen_at < (${to}::date + 1)::timestamp at time zone 'UTC'
+    and (${project}::text is null or project_id = ${project}) and (${stream}::text is null or stream = ${stream})`
+  const groups = await sql<RestatementGroup & { total?: number }>`
+    select run_id, project_id, stream, min(date) as "from", max(date) as "to", count(distinct date)::int as days, ${SUMS},
+      max(seen_at) as seen_at, max(cause) as cause, count(*) over ()::int as total
+    from ${RESTATEMENTS} where ${isWanted} group by run_id, project_id, stream
+    order by max(seen_at) desc, project_id, stream limit ${filter.most}`.execute(db)
+  const byDay = await sql<RestatementReport['by_day'][number]>`
+    select (seen_at at time zone 'UTC')::date as seen_on, count(distinct (project_id, stream, date))::int as days, ${SUMS}
+    from ${RESTATEMENTS} where ${isWanted} group by 1 order by 1`.execute(db)
+  const age = sql`(seen_at at time zone 'UTC')::date - date`
+  const ages = await sql<Pick<RestatementReport, 'median_age' | 'oldest_usual_age'>>`
+    select percentile_disc(0.5) within group (order by ${age})::int as median_age,
+      percentile_disc(0.95) within group (order by ${age})::int as oldest_usual_age
+    from ${RESTATEMENTS} where ${isWanted}`.execute(db)
   const total = { groups: groups.rows[0]?.total ?? 0, days: 0, rows_inserted: 0, rows_updated: 0, rows_deleted: 0 }
   for (const row of byDay.rows) for (const name of SUMMED) total[name] += Number(row[name])
   for (const group of groups.rows) delete group.total
@@ -79,14 +75,13 @@ export async function changesOfRun(
   most: number,
 ): Promise<{ days: RunChange[]; total: number }> {
   // By time, which has an index. A worker may commit a window a moment after the run was closed.
-  const { rows } = await warehouse.pool.query<RunChange & { total: number }>(
-    `select date, array_agg(distinct stream order by stream) as streams, count(distinct project_id)::int as projects,
-       ${SUMS}, count(*) over ()::int as total
-     from ${quote(warehouse.opsSchema, 'restatements')}
-     where seen_at >= $2 and seen_at < coalesce($3::timestamptz, now()) + interval '10 minutes' and run_id = $1
-     group by date order by date desc limit $4`,
-    [run.run_id, run.started_at, run.ended_at, most],
-  )
+  const { rows } = await sql<RunChange & { total: number }>`
+    select date, array_agg(distinct stream order by stream) as streams, count(distinct project_id)::int as projects,
+      ${SUMS}, count(*) over ()::int as total
+    from ${RESTATEMENTS}
+    where seen_at >= ${run.started_at} and seen_at < coalesce(${run.ended_at}::timestamptz, now()) + interval '10 minutes'
+      and run_id = ${run.run_id}
+    group by date order by date desc limit ${most}`.execute(warehouse.db)
   return { days: rows.map(({ total: _total, ...day }) => day), total: rows[0]?.total ?? 0 }
 }
 
@@ -101,28 +96,27 @@ export async function saveRestatements(
   if (changes.length === 0) return
   const days = changes.map(([day]) => day)
   const cause = await changeOfBrand(tx, projectStream.projectId)
-  const counts = (['inserted', 'updated', 'deleted'] as const).map((name) => changes.map(([, change]) => change[name]))
-  await tx.client.query(
-    `insert into ${quote(tx.opsSchema, 'restatements')}
-       (project_id, stream, run_id, cause, date, rows_inserted, rows_updated, rows_deleted)
-     select $1, $2, $3::bigint, $4::text, day.* from unnest($5::date[], $6::int[], $7::int[], $8::int[]) day`,
-    [projectStream.projectId, projectStream.stream, runId, cause, days, ...counts],
+  const [inserted, updated, deleted] = (['inserted', 'updated', 'deleted'] as const).map((name) =>
+    changes.map(([, change]) => change[name]),
   )
+  await sql`
+    insert into ${RESTATEMENTS}
+      (project_id, stream, run_id, cause, date, rows_inserted, rows_updated, rows_deleted)
+    select ${projectStream.projectId}, ${projectStream.stream}, ${runId}::bigint, ${cause}::text, day.*
+    from unnest(${days}::date[], ${inserted}::int[], ${updated}::int[], ${deleted}::int[]) day`.execute(tx.db)
 }
 
 /** The last change of a brand's name, aliases or pattern within a week. After one, the service computes the brand's past again. */
-async function changeOfBrand({ client, schema }: Transaction, projectId: string): Promise<string | null> {
-  const history = quote(schema, 'brand_history')
-  const { rows } = await client.query<{ brand: string; valid_from: Date }>(
-    // Rows that are seen for the first time are no change.
-    `select coalesce(h.name, h.brand_id) as brand, h.valid_from from ${history} h join ${history} b
-       on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
-     where h.project_id = $1 and h.valid_from > now() - interval '7 days'
-       and (h.name <> b.name or (b.aliases is not null or b.regex is not null)
-         and (h.aliases, h.regex) is distinct from (b.aliases, b.regex))
-     order by h.valid_from desc limit 1`,
-    [projectId],
-  )
+async function changeOfBrand({ db }: Transaction, projectId: string): Promise<string | null> {
+  const history = sql.table('data.brand_history')
+  // Rows that are seen for the first time are no change.
+  const { rows } = await sql<{ brand: string; valid_from: Date }>`
+    select coalesce(h.name, h.brand_id) as brand, h.valid_from from ${history} h join ${history} b
+      on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
+    where h.project_id = ${projectId} and h.valid_from > now() - interval '7 days'
+      and (h.name <> b.name or (b.aliases is not null or b.regex is not null)
+        and (h.aliases, h.regex) is distinct from (b.aliases, b.regex))
+    order by h.valid_from desc limit 1`.execute(db)
   const [changed] = rows
   return changed === undefined ? null : `the brand ${changed.brand} changed on ${dayOf(changed.valid_from)}`
 }

@@ -1,9 +1,9 @@
+import { type RawBuilder, sql } from 'kysely'
 import type { Config } from '../core/config/load.ts'
 import { DAY_MS } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Monotonic } from '../core/waiting.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import { runBatch } from '../warehouse/transaction.ts'
+import { batch } from '../warehouse/database.ts'
 
 /*
  * Removes from the ledger what is over and older than `retention` says. In small batches, each a transaction of its own, so
@@ -23,15 +23,11 @@ const BATCH = 2000
 // Alerts that cleared and were sent are remembered for as long as the longest quiet period.
 const ALERT_DAYS = 7
 
-type Name = (table: string) => string
-
 interface Scope {
-  /** The time before which rows are old, as SQL. */
-  cutoff: string
+  /** Rows from before are old. */
+  cutoff: Date
   /** How many rows are removed at a time. */
   batch: number
-  ops: Name
-  schema: Name
 }
 
 interface Rule {
@@ -39,7 +35,7 @@ interface Rule {
   key: string
   days: keyof Config['retention'] | number
   /** Which rows of the table t are old, in an order that an index has. */
-  old: (scope: Scope) => string
+  old: (scope: Scope) => RawBuilder<unknown>
 }
 
 const RULES: Rule[] = [
@@ -47,31 +43,31 @@ const RULES: Rule[] = [
     table: 'restatements',
     key: 'ctid',
     days: 'restatements_days',
-    old: ({ cutoff }) => `seen_at < ${cutoff} order by seen_at`,
+    old: ({ cutoff }) => sql`seen_at < ${cutoff} order by seen_at`,
   },
   {
     table: 'runs',
     key: 'run_id',
     days: 'runs_days',
     // Ids grow with time, so the oldest are at the beginning of the key, and no other row is read.
-    old: ({ cutoff, ops, batch }) => `started_at < ${cutoff}
-      and run_id = any(array(select run_id from ${ops('runs')} where outcome is not null order by run_id limit ${batch}))`,
+    old: ({ cutoff, batch }) => sql`started_at < ${cutoff}
+      and run_id = any(array(select run_id from ${sql.table('ops.runs')} where outcome is not null order by run_id limit ${batch}))`,
   },
   {
     table: 'quarantine',
     key: 'quarantine_id',
     days: 'quarantine_days',
     // Dismissed rows stay, so that the same row is recognized when it comes again.
-    old: ({ cutoff }) => `resolved_at < ${cutoff} and dismissed_at is null order by resolved_at`,
+    old: ({ cutoff }) => sql`resolved_at < ${cutoff} and dismissed_at is null order by resolved_at`,
   },
   {
     table: 'creations',
     key: 'creation_id',
     days: 'creations_days',
     // A prompt whose country the service does not send is known by its creation alone. Without it, the prompt would be created twice.
-    old: ({ cutoff, schema }) => `settled_at < ${cutoff} and state <> 'sent'
+    old: ({ cutoff }) => sql`settled_at < ${cutoff} and state <> 'sent'
       and not (kind = 'prompt' and state <> 'failed' and exists (
-        select from ${schema('prompts')} p
+        select from ${sql.table('data.prompts')} p
         where p.project_id = t.project_id and p.prompt_id = t.id and p.country_code is null))
       order by settled_at`,
   },
@@ -79,44 +75,43 @@ const RULES: Rule[] = [
     table: 'dead_windows',
     key: 'dead_id',
     days: 'queue_days',
-    old: ({ cutoff }) => `failed_at < ${cutoff} order by dead_id`,
+    old: ({ cutoff }) => sql`failed_at < ${cutoff} order by dead_id`,
   },
   {
     table: 'run_windows',
     key: 'window_id',
     days: 'queue_days',
     // Results whose run ended before it read them.
-    old: ({ cutoff, ops }) => `queued_at < ${cutoff}
-      and not exists (select from ${ops('runs')} r where r.run_id = t.run_id and r.outcome is null)`,
+    old: ({ cutoff }) => sql`queued_at < ${cutoff}
+      and not exists (select from ${sql.table('ops.runs')} r where r.run_id = t.run_id and r.outcome is null)`,
   },
-  { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: ({ cutoff }) => `cleared_at < ${cutoff}` },
-  { table: 'daily_requests', key: 'ctid', days: 30, old: ({ cutoff }) => `day < ${cutoff}` },
+  { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: ({ cutoff }) => sql`cleared_at < ${cutoff}` },
+  { table: 'daily_requests', key: 'ctid', days: 30, old: ({ cutoff }) => sql`day < ${cutoff}` },
 ]
 
 /** Gives how many rows were removed, by table. */
 export async function pruneLedger(
-  { pool, opsSchema, schema }: Warehouse,
+  { db }: Warehouse,
   retention: Config['retention'],
-  { now, monotonic, limitMs, batch = BATCH, signal }: PruneOptions,
+  { now, monotonic, limitMs, batch: most = BATCH, signal }: PruneOptions,
 ): Promise<Record<string, number>> {
   const until = monotonic() + limitMs
   const pruned: Record<string, number> = {}
   const isLate = () => signal?.aborted === true || monotonic() >= until
-  const ops: Name = (table) => quote(opsSchema, table)
   let left = RULES.map(({ table, key, days, old }) => {
     const keptMs = (typeof days === 'number' ? days : retention[days]) * DAY_MS
-    const cutoff = `to_timestamp(${(now.getTime() - keptMs) / 1000})`
-    const where = old({ cutoff, batch, ops, schema: (name) => quote(schema, name) })
-    const oldest = `select ${key} from ${ops(table)} t where ${where} limit ${batch}`
-    const sql = `delete from ${ops(table)} where ${key} = any(array(${oldest})) returning 1`
-    return { table, sql, read: (rows: unknown[]) => rows.length }
+    const [id, name] = [sql.id(key), sql.table(`ops.${table}`)]
+    const oldest = sql`select ${id} from ${name} t where ${old({ cutoff: new Date(now.getTime() - keptMs), batch: most })} limit ${most}`
+    return { table, prune: sql`delete from ${name} where ${id} = any(array(${oldest})) returning 1` }
   })
   // One batch of each table in one message: mostly there is nothing to remove.
   while (left.length > 0 && !isLate()) {
-    const removed = await runBatch<number[]>(pool, ...left)
-    for (const [index, { table }] of left.entries())
-      if (removed[index]! > 0) pruned[table] = (pruned[table] ?? 0) + removed[index]!
-    left = left.filter((_, index) => removed[index]! >= batch)
+    const removed = await batch<unknown[]>(db, ...left.map(({ prune }) => prune))
+    for (const [index, { table }] of left.entries()) {
+      const { length } = removed[index]!
+      if (length > 0) pruned[table] = (pruned[table] ?? 0) + length
+    }
+    left = left.filter((_, index) => removed[index]!.length >= most)
   }
   return pruned
 }
@@ -141,14 +136,12 @@ export async function readLedgerSize(warehouse: Warehouse): Promise<LedgerSize> 
 }
 
 /** The tables of a schema, the largest first; one in parts counts as one. */
-export async function readTableSizes({ pool }: Warehouse, schema: string): Promise<TableSize[]> {
-  const { rows } = await pool.query<TableSize>(
-    `select coalesce(p.relname, c.relname) as name, sum(pg_total_relation_size(c.oid))::double precision as bytes,
-       sum(nullif(c.reltuples, -1))::double precision as rows
-     from pg_class c left join pg_inherits i on i.inhrelid = c.oid left join pg_class p on p.oid = i.inhparent
-     join pg_namespace n on n.oid = coalesce(p.relnamespace, c.relnamespace)
-     where n.nspname = $1 and c.relkind in ('r', 'm') group by 1 order by 2 desc, 1`,
-    [schema],
-  )
+export async function readTableSizes({ db }: Warehouse, schema: string): Promise<TableSize[]> {
+  const { rows } = await sql<TableSize>`
+    select coalesce(p.relname, c.relname) as name, sum(pg_total_relation_size(c.oid))::double precision as bytes,
+      sum(nullif(c.reltuples, -1))::double precision as rows
+    from pg_class c left join pg_inherits i on i.inhrelid = c.oid left join pg_class p on p.oid = i.inhparent
+    join pg_namespace n on n.oid = coalesce(p.relnamespace, c.relnamespace)
+    where n.nspname = ${schema} and c.relkind in ('r', 'm') group by 1 order by 2 desc, 1`.execute(db)
   return rows
 }

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Selectable, sql } from 'kysely'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
-import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
@@ -82,38 +81,39 @@ async function tryLock(
   ] as const
   return inTransaction(warehouse, async (tx) => {
     await lockLeases(tx)
-    const before = await tx.ops.selectFrom('runs').select('run_id').where('lock_token', '=', token).executeTakeFirst()
+    const before = await tx.db
+      .selectFrom('ops.runs')
+      .select('run_id')
+      .where('lock_token', '=', token)
+      .executeTakeFirst()
     if (before !== undefined) return { runId: before.run_id }
     await refuseOlderVersions(tx, projectStreams)
     await closeDead(tx)
     const holder = await findHolder(tx, columns, shared)
     if (holder !== undefined) return holder
     const runId = await openRun(tx, { ...start, process: processIdentity(), lock_token: token }, LEASE_SECONDS)
-    await tx.client.query(
-      `insert into ${quote(tx.opsSchema, 'run_leases')} (project_id, stream, run_id, is_shared)
-       select project_id, stream, $3, $4 from unnest($1::text[], $2::text[]) as projectStream(project_id, stream)`,
-      [...columns, runId, shared],
-    )
+    await sql`
+      insert into ${sql.table('ops.run_leases')} (project_id, stream, run_id, is_shared)
+      select project_id, stream, ${runId}, ${shared}
+      from unnest(${columns[0]}::text[], ${columns[1]}::text[]) as projectStream(project_id, stream)`.execute(tx.db)
     return { runId }
   })
 }
 
 /** Taking leases is rare and short, so all who take any go one after the other. */
-async function lockLeases({ client, schema }: Transaction): Promise<void> {
-  await client.query('select pg_advisory_xact_lock(hashtextextended($1, 2))', [`${schema} run leases`])
+async function lockLeases({ db, schema }: Transaction): Promise<void> {
+  await sql`select pg_advisory_xact_lock(hashtextextended(${`${schema} run leases`}, 2))`.execute(db)
 }
 
 /** Versions before 1.0.0 hold a session lock for each project and stream. */
 async function refuseOlderVersions(
-  { client, schema }: Transaction,
+  { db, schema }: Transaction,
   projectStreams: readonly ProjectStream[],
 ): Promise<void> {
   const names = projectStreams.map(({ projectId, stream }) => JSON.stringify([schema, projectId, stream]))
-  const { rows } = await client.query<{ position: number }>(
-    `select position::int from unnest($1::text[]) with ordinality as projectStream(name, position)
-     where not pg_try_advisory_xact_lock_shared(hashtextextended(name, 0)) limit 1`,
-    [names],
-  )
+  const { rows } = await sql<{ position: number }>`
+    select position::int from unnest(${names}::text[]) with ordinality as projectStream(name, position)
+    where not pg_try_advisory_xact_lock_shared(hashtextextended(name, 0)) limit 1`.execute(db)
   if (rows[0] === undefined) return
   const { projectId, stream } = projectStreams[rows[0].position - 1]!
   throw new LockedError(
@@ -128,19 +128,17 @@ type Holder = Pick<Selectable<OpsTables['runs']>, 'run_id' | 'command' | 'host' 
 }
 
 async function findHolder(
-  { client, opsSchema }: Transaction,
+  { db }: Transaction,
   [projectIds, streams]: readonly [string[], string[]],
   shared: boolean,
 ): Promise<Exclude<Attempt, { runId: number }> | undefined> {
-  const { rows } = await client.query<Holder>(
-    `select l.project_id as "projectId", l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
-       extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => $4)))::float8 as "silentSeconds"
-     from ${quote(opsSchema, 'run_leases')} l join ${quote(opsSchema, 'runs')} r using (run_id)
-     where (l.project_id, l.stream) in (select * from unnest($1::text[], $2::text[]))
-       and r.outcome is null and not (l.is_shared and $3)
-     order by "silentSeconds" limit 1`,
-    [projectIds, streams, shared, LEASE_SECONDS],
-  )
+  const { rows } = await sql<Holder>`
+    select l.project_id as "projectId", l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
+      extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => ${LEASE_SECONDS})))::float8 as "silentSeconds"
+    from ${sql.table('ops.run_leases')} l join ${sql.table('ops.runs')} r using (run_id)
+    where (l.project_id, l.stream) in (select * from unnest(${projectIds}::text[], ${streams}::text[]))
+      and r.outcome is null and not (l.is_shared and ${shared})
+    order by "silentSeconds" limit 1`.execute(db)
   if (rows[0] === undefined) return undefined
   const { projectId, stream, run_id, command, host, pid, started_at, silentSeconds } = rows[0]
   const since = `${started_at.toISOString().slice(0, 19)}Z`
@@ -159,9 +157,9 @@ export async function closeAbandonedRuns(warehouse: Warehouse): Promise<void> {
 // A run of an older version has no lease: its process is gone if nothing was heard of it for a day.
 const OLD_RUN = "started_at < now() - interval '1 day'"
 
-async function closeDead({ ops }: Transaction): Promise<void> {
-  const open = await ops
-    .selectFrom('runs')
+async function closeDead({ db }: Transaction): Promise<void> {
+  const open = await db
+    .selectFrom('ops.runs')
     .select(['run_id', 'process'])
     .select(sql<boolean>`coalesce(lease_expires_at < clock_timestamp(), ${sql.raw(OLD_RUN)})`.as('expired'))
     .where('outcome', 'is', null)
@@ -170,9 +168,9 @@ async function closeDead({ ops }: Transaction): Promise<void> {
   const dead = open.filter(isDead).map(({ run_id }) => run_id)
   if (dead.length === 0) return
   const end = { outcome: 'interrupted', error: 'the process ended without closing the run' } as const
-  const update = ops.updateTable('runs').set({ ...end, ended_at: sql`now()` })
+  const update = db.updateTable('ops.runs').set({ ...end, ended_at: sql`now()` })
   await update.where('run_id', 'in', dead).where('outcome', 'is', null).execute()
-  await ops.deleteFrom('run_leases').where('run_id', 'in', dead).execute()
+  await db.deleteFrom('ops.run_leases').where('run_id', 'in', dead).execute()
 }
 
 function renewLock(warehouse: Warehouse, runId: number): RunLock {
@@ -186,7 +184,8 @@ function renewLock(warehouse: Warehouse, runId: number): RunLock {
       released.abort()
       await renewing
       // A database that is away loses nothing: the lease expires by itself.
-      await withDeadline(warehouse.ops.deleteFrom('run_leases').where('run_id', '=', runId).execute()).catch(() => {})
+      const release = warehouse.db.deleteFrom('ops.run_leases').where('run_id', '=', runId)
+      await withDeadline(release.execute()).catch(() => {})
     },
   }
 }
@@ -215,9 +214,9 @@ async function renewUntil(
 }
 
 /** False if the run was closed by another one, which took it for dead. */
-async function renew({ ops }: Warehouse, runId: number): Promise<boolean> {
-  const { numUpdatedRows } = await ops
-    .updateTable('runs')
+async function renew({ db }: Warehouse, runId: number): Promise<boolean> {
+  const { numUpdatedRows } = await db
+    .updateTable('ops.runs')
     .set({ lease_expires_at: sql<Date>`clock_timestamp() + make_interval(secs => ${LEASE_SECONDS})` })
     .where('run_id', '=', runId)
     .where('outcome', 'is', null)

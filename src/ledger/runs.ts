@@ -1,6 +1,5 @@
 import { hostname } from 'node:os'
 import { type Selectable, sql } from 'kysely'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables, RunOutcome } from '../warehouse/database.ts'
 
@@ -12,14 +11,14 @@ export interface RunStart {
 }
 
 export async function openRun(
-  { ops }: Pick<Warehouse, 'ops'>,
+  { db }: Pick<Warehouse, 'db'>,
   start: RunStart & { process: string; lock_token: string },
   leaseSeconds: number,
 ): Promise<number> {
   const lease_expires_at = sql<Date>`clock_timestamp() + make_interval(secs => ${leaseSeconds})`
   const open = { ended_at: null, outcome: null, summary: null, error: null }
-  const { run_id } = await ops
-    .insertInto('runs')
+  const { run_id } = await db
+    .insertInto('ops.runs')
     .values({ ...start, ...open, host: hostname(), pid: process.pid, lease_expires_at })
     .returning('run_id')
     .executeTakeFirstOrThrow()
@@ -27,13 +26,13 @@ export async function openRun(
 }
 
 export async function closeRun(
-  { ops, redactor }: Warehouse,
+  { db, redactor }: Warehouse,
   runId: number,
   end: { outcome: RunOutcome; summary: unknown; error: string | null },
 ): Promise<void> {
   const summary = redactor.json(JSON.stringify(end.summary))
   const error = end.error === null ? null : redactor.text(end.error)
-  const update = ops.updateTable('runs').set({ outcome: end.outcome, summary, error, ended_at: sql`now()` })
+  const update = db.updateTable('ops.runs').set({ outcome: end.outcome, summary, error, ended_at: sql`now()` })
   await update.where('run_id', '=', runId).execute()
 }
 
@@ -42,8 +41,8 @@ export type RunRow = Omit<RunDetail, 'version' | 'source'>
 
 const HEAD = ['run_id', 'command', 'started_at', 'ended_at', 'outcome', 'host', 'pid', 'error'] as const
 
-export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
-  const runs = ops.selectFrom('runs').select([...HEAD, 'summary'])
+export function lastRuns({ db }: Warehouse, limit: number): Promise<RunRow[]> {
+  const runs = db.selectFrom('ops.runs').select([...HEAD, 'summary'])
   return runs.orderBy('run_id', 'desc').limit(limit).execute()
 }
 
@@ -51,30 +50,30 @@ export function lastRuns({ ops }: Warehouse, limit: number): Promise<RunRow[]> {
  * The last runs that read, without their summaries, which of many projects are megabytes. A program may create prompts one by
  * one, which would leave nothing else in the list.
  */
-export function lastRunHeads({ ops }: Warehouse, limit: number): Promise<Omit<RunRow, 'summary'>[]> {
-  const runs = ops.selectFrom('runs').select(HEAD).where('command', 'not like', 'create %')
+export function lastRunHeads({ db }: Warehouse, limit: number): Promise<Omit<RunRow, 'summary'>[]> {
+  const runs = db.selectFrom('ops.runs').select(HEAD).where('command', 'not like', 'create %')
   return runs.orderBy('run_id', 'desc').limit(limit).execute()
 }
 
-export async function summaryOf({ ops }: Warehouse, runId: number): Promise<unknown> {
-  const row = await ops.selectFrom('runs').select('summary').where('run_id', '=', runId).executeTakeFirst()
+export async function summaryOf({ db }: Warehouse, runId: number): Promise<unknown> {
+  const row = await db.selectFrom('ops.runs').select('summary').where('run_id', '=', runId).executeTakeFirst()
   return row?.summary ?? null
 }
 
-export function findRun({ ops }: Warehouse, runId: number): Promise<RunDetail | undefined> {
-  const runs = ops.selectFrom('runs').select([...HEAD, 'summary', 'version', 'source'])
+export function findRun({ db }: Warehouse, runId: number): Promise<RunDetail | undefined> {
+  const runs = db.selectFrom('ops.runs').select([...HEAD, 'summary', 'version', 'source'])
   return runs.where('run_id', '=', runId).executeTakeFirst()
 }
 
 /** The runs before and after a run. Their numbers need not follow each other: old runs are pruned. */
-export async function neighboursOf({ pool, opsSchema }: Warehouse, runId: number) {
-  const runs = quote(opsSchema, 'runs')
-  const { rows } = await pool.query<{ previous: number | null; next: number | null }>(
-    `select (select max(run_id) from ${runs} where run_id < $1) as previous,
-       (select min(run_id) from ${runs} where run_id > $1) as next`,
-    [runId],
-  )
-  return rows[0]!
+export async function neighboursOf({ db }: Warehouse, runId: number) {
+  return db
+    .selectFrom('ops.runs')
+    .select((eb) => [
+      eb.fn.max('run_id').filterWhere('run_id', '<', runId).as('previous'),
+      eb.fn.min('run_id').filterWhere('run_id', '>', runId).as('next'),
+    ])
+    .executeTakeFirstOrThrow()
 }
 
 /** How a command ended last, and when it was last complete. */
@@ -85,12 +84,12 @@ export interface LastEnd {
   completed_at: Date | null
 }
 
-export async function readLastEnds({ pool, opsSchema }: Warehouse, commands: readonly string[]): Promise<LastEnd[]> {
-  const { rows } = await pool.query<LastEnd>(
-    `select command, max(ended_at) as ended_at, max(ended_at) filter (where outcome = 'complete') as completed_at,
-       (array_agg(outcome order by run_id desc))[1] as outcome
-     from ${quote(opsSchema, 'runs')} where command = any($1) and ended_at is not null group by command`,
-    [commands],
+export async function readLastEnds({ db }: Warehouse, commands: readonly string[]): Promise<LastEnd[]> {
+  const { rows } = await sql<LastEnd>`
+    select command, max(ended_at) as ended_at, max(ended_at) filter (where outcome = 'complete') as completed_at,
+      (array_agg(outcome order by run_id desc))[1] as outcome
+    from ${sql.table('ops.runs')} where command = any(${commands}) and ended_at is not null group by command`.execute(
+    db,
   )
   return rows
 }

@@ -8,8 +8,8 @@ import { type MigrationResult, migrate } from '../warehouse/schema/migrate.ts'
 /* A warehouse is filled from one service. Its first run writes down which, and another one is refused. */
 
 /** The source of the warehouse, or undefined if nothing was synced into it yet. */
-export async function readSource({ ops }: Warehouse): Promise<string | undefined> {
-  const row = await ops.selectFrom('source').select('address').executeTakeFirst()
+export async function readSource({ db }: Warehouse): Promise<string | undefined> {
+  const row = await db.selectFrom('ops.source').select('address').executeTakeFirst()
   return row?.address
 }
 
@@ -30,8 +30,8 @@ export async function claimSource(warehouse: Warehouse, address: string): Promis
   const known = await readSource(warehouse)
   if (known === address) return
   if (known === undefined) {
-    await warehouse.ops
-      .insertInto('source')
+    await warehouse.db
+      .insertInto('ops.source')
       .values({ address, moved_from: null })
       .onConflict((conflict) => conflict.doNothing())
       .execute()
@@ -61,6 +61,6 @@ export async function moveSource(warehouse: Warehouse, address: string): Promise
   const known = await readSource(warehouse)
   if (known === undefined || known === address) return undefined
   if (known === REFERENCE || address === REFERENCE) throw new UsageError(refusal(known, address))
-  await warehouse.ops.updateTable('source').set({ address, moved_from: known, recorded_at: new Date() }).execute()
+  await warehouse.db.updateTable('ops.source').set({ address, moved_from: known, recorded_at: new Date() }).execute()
   return known
 }

@@ -1,6 +1,6 @@
+import { sql } from 'kysely'
 import { type Config, daysOfInterest } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { type DifferingRange, hasLedger, type ReviewedRange, readDiffering, readReviewed } from './days.ts'
 import { runReason } from './run-reason.ts'
@@ -90,59 +90,58 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   }
 }
 
+const COVERAGE_MONTHS = sql.table('ops.coverage_months')
+
 async function streamStatus(
   warehouse: Warehouse,
   { config, today, projects, streams }: StatusOptions,
 ): Promise<StreamStatus[]> {
-  const ops = (table: string) => quote(warehouse.opsSchema, table)
   const { from, to: last } = daysOfInterest(config, today)
   const to = last < today ? last : today
   // Months are counted by their sums, and those that lie across an end of the range day by day. Of a list, the length counts
   // when it was last read. Nobody waits for what the service does not have.
-  const { rows } = await warehouse.pool.query<StreamStatus>(
-    `with summed as (
-       select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
-         sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
-         sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
-         sum(days_unreconciled)::int as days_unreconciled,
-         sum(days) filter (where first_day >= $4 and last_day <= $5)::int as days_inside
-       from ${ops('coverage_months')} group by 1, 2
-     ), across as (
-       select m.project_id, m.stream, count(*)::int as days_inside
-       from ${ops('coverage_months')} m join ${ops('coverage')} c on c.project_id = m.project_id and c.stream = m.stream
-         and c.date >= m.month and c.date < m.month + interval '1 month'
-       where not (m.first_day >= $4 and m.last_day <= $5) and c.date between $4 and $5
-         and m.month in (date_trunc('month', $4::date)::date, date_trunc('month', $5::date)::date)
-       group by 1, 2
-     )
-     select p.project_id, s.stream, t.last_read_at, case when s.dated then t.first_day end as first_day,
-       case when s.dated then t.last_day end as last_day, case when s.dated then coalesce(t.days, 0) else 0 end as days_read,
-       case when s.dated then
-         greatest(0, $5::date - $4::date + 1) - coalesce(t.days_inside, 0) - coalesce(a.days_inside, 0) end as days_missing,
-       coalesce(t.days_held, 0) as days_held, coalesce(t.days_quarantined, 0) as days_quarantined,
-       coalesce(t.days_stale, 0) as days_stale, coalesce(t.days_unreconciled, 0) as days_unreconciled,
-       coalesce(case when s.dated then t.rows else l.rows end, 0) as rows,
-       not s.has_table and exists (select from ${ops('coverage_months')} m
-         where m.project_id = p.project_id collate "C" and m.stream = s.stream collate "C") as is_table_missing
-     from unnest($1::text[]) with ordinality p(project_id, position)
-     cross join (
-       select stream, dated, position, to_regclass(format('%I.%I', $7::text, name)) is not null as has_table
-       from unnest($2::text[], $3::boolean[], $6::text[]) with ordinality s(stream, dated, name, position)
-     ) s
-     left join summed t on s.has_table and t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
-     left join across a on s.has_table and a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
-     left join lateral (
-       select rows from ${ops('coverage')} c where not s.dated and s.has_table and c.project_id = p.project_id collate "C"
-         and c.stream = s.stream collate "C" order by date desc limit 1
-     ) l on true
-     where t.stream is not null or not exists (
-       select from ${ops('not_offered')} n where n.project_id = p.project_id collate "C" and n.stream = s.stream collate "C")
-     order by p.position, s.position`,
-    [
-      ...[projects, streams.map(({ name }) => name), streams.map(({ by }) => by === 'day'), from, to],
-      ...[streams.map(({ table }) => table), warehouse.schema],
-    ],
-  )
+  const names = streams.map(({ name }) => name)
+  const tables = streams.map(({ table }) => table)
+  const isDated = streams.map(({ by }) => by === 'day')
+  const { rows } = await sql<StreamStatus>`
+    with summed as (
+      select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
+        sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
+        sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
+        sum(days_unreconciled)::int as days_unreconciled,
+        sum(days) filter (where first_day >= ${from} and last_day <= ${to})::int as days_inside
+      from ${COVERAGE_MONTHS} group by 1, 2
+    ), across as (
+      select m.project_id, m.stream, count(*)::int as days_inside
+      from ${COVERAGE_MONTHS} m join ${sql.table('ops.coverage')} c on c.project_id = m.project_id and c.stream = m.stream
+        and c.date >= m.month and c.date < m.month + interval '1 month'
+      where not (m.first_day >= ${from} and m.last_day <= ${to}) and c.date between ${from} and ${to}
+        and m.month in (date_trunc('month', ${from}::date)::date, date_trunc('month', ${to}::date)::date)
+      group by 1, 2
+    )
+    select p.project_id, s.stream, t.last_read_at, case when s.dated then t.first_day end as first_day,
+      case when s.dated then t.last_day end as last_day, case when s.dated then coalesce(t.days, 0) else 0 end as days_read,
+      case when s.dated then
+        greatest(0, ${to}::date - ${from}::date + 1) - coalesce(t.days_inside, 0) - coalesce(a.days_inside, 0) end as days_missing,
+      coalesce(t.days_held, 0) as days_held, coalesce(t.days_quarantined, 0) as days_quarantined,
+      coalesce(t.days_stale, 0) as days_stale, coalesce(t.days_unreconciled, 0) as days_unreconciled,
+      coalesce(case when s.dated then t.rows else l.rows end, 0) as rows,
+      not s.has_table and exists (select from ${COVERAGE_MONTHS} m
+        where m.project_id = p.project_id collate "C" and m.stream = s.stream collate "C") as is_table_missing
+    from unnest(${projects}::text[]) with ordinality p(project_id, position)
+    cross join (
+      select stream, dated, position, to_regclass(format('%I.%I', ${warehouse.schema}::text, name)) is not null as has_table
+      from unnest(${names}::text[], ${isDated}::boolean[], ${tables}::text[]) with ordinality s(stream, dated, name, position)
+    ) s
+    left join summed t on s.has_table and t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
+    left join across a on s.has_table and a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
+    left join lateral (
+      select rows from ${sql.table('ops.coverage')} c where not s.dated and s.has_table and c.project_id = p.project_id collate "C"
+        and c.stream = s.stream collate "C" order by date desc limit 1
+    ) l on true
+    where t.stream is not null or not exists (
+      select from ${sql.table('ops.not_offered')} n where n.project_id = p.project_id collate "C" and n.stream = s.stream collate "C")
+    order by p.position, s.position`.execute(warehouse.db)
   return rows
 }
 
@@ -172,23 +171,22 @@ export function byAccept(held: readonly HeldStatus[]): [HeldStatus, ...HeldStatu
   return [...groups.values()]
 }
 
-async function readDrift({ ops }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
+async function readDrift({ db }: Warehouse): Promise<{ notes: Status['drift']; total: number }> {
   const columns = ['project_id', 'stream', 'kind', 'name', 'example', 'first_seen_at'] as const
-  const drift = ops.selectFrom('drift')
+  const drift = db.selectFrom('ops.drift')
   const notes = await drift.select(columns).orderBy('first_seen_at', 'desc').limit(MOST_DRIFT).execute()
   const { total } = await drift.select(({ fn }) => fn.countAll<number>().as('total')).executeTakeFirstOrThrow()
   return { notes, total }
 }
 
-async function openQuarantine({ pool, opsSchema }: Warehouse): Promise<Status['quarantine']> {
-  const { rows } = await pool.query<QuarantineStatus>(
-    `select project_id, stream, sum(occurrences)::int as open,
-       coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated,
-       min(from_date) filter (where from_date <> to_date) as undated_from,
-       max(to_date) filter (where from_date <> to_date) as undated_to,
-       min(first_seen_at) as oldest, min(reason) as example
-     from ${quote(opsSchema, 'quarantine')} where resolved_at is null group by 1, 2 order by 1, 2`,
-  )
+async function openQuarantine({ db }: Warehouse): Promise<Status['quarantine']> {
+  const { rows } = await sql<QuarantineStatus>`
+    select project_id, stream, sum(occurrences)::int as open,
+      coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated,
+      min(from_date) filter (where from_date <> to_date) as undated_from,
+      max(to_date) filter (where from_date <> to_date) as undated_to,
+      min(first_seen_at) as oldest, min(reason) as example
+    from ${sql.table('ops.quarantine')} where resolved_at is null group by 1, 2 order by 1, 2`.execute(db)
   return rows
 }
 
@@ -198,13 +196,13 @@ async function openQuarantine({ pool, opsSchema }: Warehouse): Promise<Status['q
  * the oldest twentieth is left out.
  */
 export async function readLookback(
-  { pool, opsSchema }: Warehouse,
+  { db }: Warehouse,
   { config, today }: Pick<StatusOptions, 'config' | 'today'>,
 ): Promise<Status['lookback']> {
-  const { rows } = await pool.query<{ age: number | null }>(
-    `select percentile_disc(0.95) within group (order by least((seen_at at time zone 'UTC')::date, $1::date) - date) as age
-     from ${quote(opsSchema, 'restatements')} where seen_at > now() - interval '60 days' and date <= $1::date`,
-    [daysOfInterest(config, today).to],
+  const { rows } = await sql<{ age: number | null }>`
+    select percentile_disc(0.95) within group (order by least((seen_at at time zone 'UTC')::date, ${daysOfInterest(config, today).to}::date) - date) as age
+    from ${sql.table('ops.restatements')} where seen_at > now() - interval '60 days' and date <= ${daysOfInterest(config, today).to}::date`.execute(
+    db,
   )
   const { age } = rows[0]!
   const needed_days = age === null ? null : Number(age) + 1

@@ -1,4 +1,4 @@
-import { literal } from '../warehouse/transaction.ts'
+import { escapeLiteral } from 'pg'
 
 /* What a text of the configuration becomes in each format of a pack, so that it stays a text. */
 
@@ -15,7 +15,7 @@ export function quotedText(text: string): string {
 }
 
 export function sqlText(text: string): string {
-  return literal(text)
+  return escapeLiteral(text)
 }
 
 /** dbt renders whole files, with their comments, and the descriptions in them. */

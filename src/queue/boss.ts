@@ -104,10 +104,10 @@ const OLD_QUEUES = ['windows', 'dead_windows']
 
 /** Queues of other configurations that nobody used for a day are deleted. */
 export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
-  const { ops } = warehouse
+  const { db } = warehouse
   const [workers, windows, queues, clock] = await Promise.all([
-    ops.selectFrom('workers').select('queue').execute(),
-    ops.selectFrom('run_windows').select('queue').distinct().execute(),
+    db.selectFrom('ops.workers').select('queue').execute(),
+    db.selectFrom('ops.run_windows').select('queue').distinct().execute(),
     api.getQueues(),
     warehouse.pool.query<{ now: Date }>('select now() as now'),
   ])

@@ -1,8 +1,8 @@
-import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import { quote } from '../core/identifier.ts'
 import type { ItemResult, Run } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { anyOf } from '../warehouse/database.ts'
 import { withRetries } from '../warehouse/retry.ts'
 import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
 import { fetchJobs, type Queue, within } from './boss.ts'
@@ -65,9 +65,6 @@ export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
 const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
 const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
 
-/** A list as one value, however long it is. */
-const anyOf = (ids: readonly string[]) => sql<string>`any(${ids}::uuid[])`
-
 /** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
   { api, name, warehouse }: Queue,
@@ -115,7 +112,7 @@ export async function takeWindows(
     const unwanted = ids.filter((id) => !rows.some((row) => row.id === id))
     if (unwanted.length > 0) {
       await api.deleteJob(name, unwanted, within(tx))
-      const left = tx.ops.deleteFrom('run_windows').where('window_id', '=', anyOf(unwanted))
+      const left = tx.db.deleteFrom('ops.run_windows').where(anyOf('window_id', unwanted))
       await left.where('state', '<>', 'done').execute()
     }
     return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
@@ -236,8 +233,8 @@ export async function readResults(
   return rows
 }
 
-export async function deleteResults({ ops }: Warehouse, ids: readonly string[]): Promise<void> {
-  await ops.deleteFrom('run_windows').where('window_id', '=', anyOf(ids)).execute()
+export async function deleteResults({ db }: Warehouse, ids: readonly string[]): Promise<void> {
+  await db.deleteFrom('ops.run_windows').where(anyOf('window_id', ids)).execute()
 }
 
 /** Which of these windows are no longer there. */
@@ -292,7 +289,7 @@ export async function dropWindowsOfEndedRuns(
           await api.deleteJob(name, ids, within(tx))
         }
         const ids = rows.map(({ window_id }) => window_id)
-        if (ids.length > 0) await tx.ops.deleteFrom('run_windows').where('window_id', '=', anyOf(ids)).execute()
+        if (ids.length > 0) await tx.db.deleteFrom('ops.run_windows').where(anyOf('window_id', ids)).execute()
         return ids.length
       }),
     )

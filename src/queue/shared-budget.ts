@@ -78,11 +78,11 @@ export class WarehouseBudgetStore implements BudgetStore {
   /** False if somebody else wrote since the version was read. */
   private async write(state: string, version: number): Promise<boolean> {
     const values = { project_id: this.projectId, state, version: version + 1, per_minute: this.perMinute }
-    const { numInsertedOrUpdatedRows } = await this.warehouse.ops
-      .insertInto('request_budgets')
+    const { numInsertedOrUpdatedRows } = await this.warehouse.db
+      .insertInto('ops.request_budgets')
       .values(values)
       .onConflict((conflict) =>
-        conflict.column('project_id').doUpdateSet(values).where('request_budgets.version', '=', version),
+        conflict.column('project_id').doUpdateSet(values).where('ops.request_budgets.version', '=', version),
       )
       .executeTakeFirstOrThrow()
     return numInsertedOrUpdatedRows === 1n
@@ -117,8 +117,8 @@ export function createSharedBudget(
 
 /** Requests of dead processes no longer count as in flight. */
 export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promise<void> {
-  const rows = await warehouse.ops
-    .selectFrom('request_budgets')
+  const rows = await warehouse.db
+    .selectFrom('ops.request_budgets')
     .select(['project_id', 'per_minute'])
     .where(sql<boolean>`state->'underWay' ? ${owner}`)
     .execute()
@@ -129,9 +129,9 @@ export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promi
 }
 
 /** The remaining requests of each project, as the service last reported to any process. */
-export async function readBudgets({ ops }: Warehouse): Promise<Map<string, BudgetView>> {
+export async function readBudgets({ db }: Warehouse): Promise<Map<string, BudgetView>> {
   const now = sql<number>`(extract(epoch from clock_timestamp()) * 1000)::float8`.as('now')
-  const rows = await ops.selectFrom('request_budgets').select(['project_id', 'state', 'per_minute', now]).execute()
+  const rows = await db.selectFrom('ops.request_budgets').select(['project_id', 'state', 'per_minute', now]).execute()
   return new Map(
     rows.map(({ project_id, state: stored, per_minute, now }) => {
       const state = { ...newBudgetState(), ...(stored as Partial<BudgetState>) }

@@ -23,29 +23,29 @@ export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> 
 type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>
 
 /** Says that the worker is alive and how it does. Inserts its row if it is missing: the table is unlogged, so a crash empties it. */
-export async function heartbeat({ ops, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
+export async function heartbeat({ db, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
   const health = { ...state, reason: state.reason === null ? null : redactor.text(state.reason) }
   const { id, ...rest } = worker
-  await ops
-    .insertInto('workers')
+  await db
+    .insertInto('ops.workers')
     .values({ ...rest, ...health, worker_id: id, host: hostname(), pid: process.pid, process: processIdentity() })
     .onConflict((known) => known.column('worker_id').doUpdateSet({ ...health, seen_at: sql`clock_timestamp()` }))
     .execute()
 }
 
-export async function signOut({ ops }: Warehouse, id: string): Promise<void> {
-  await ops.deleteFrom('workers').where('worker_id', '=', id).execute()
+export async function signOut({ db }: Warehouse, id: string): Promise<void> {
+  await db.deleteFrom('ops.workers').where('worker_id', '=', id).execute()
 }
 
 /** Workers that were not heard of for a day are forgotten; until then they say which queues are used. */
-export async function forgetWorkers({ ops }: Warehouse): Promise<void> {
-  await ops.deleteFrom('workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
+export async function forgetWorkers({ db }: Warehouse): Promise<void> {
+  await db.deleteFrom('ops.workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
 }
 
 /** The workers that were heard of lately and are not seen to be dead. */
-export async function liveWorkers({ ops }: Warehouse): Promise<WorkerState[]> {
-  const rows = await ops
-    .selectFrom('workers')
+export async function liveWorkers({ db }: Warehouse): Promise<WorkerState[]> {
+  const rows = await db
+    .selectFrom('ops.workers')
     .selectAll()
     .where('seen_at', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${SILENT_SECONDS})`)
     .orderBy('started_at')

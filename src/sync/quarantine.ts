@@ -16,7 +16,7 @@ import { askRejectedAgain, CONTENTS } from './run/read-chat-contents.ts'
 
 /** The open entries that match. Throws if one that is named is not among them. */
 async function listOpen(
-  database: Pick<Warehouse, 'ops'>,
+  database: Pick<Warehouse, 'db'>,
   filter: QuarantineFilter,
   action: string,
 ): Promise<QuarantineEntry[]> {

@@ -15,7 +15,7 @@ import { UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { bindOps, type Ops } from './database.ts'
+import { bindDatabase, connectionsOf, type Db } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { isTransient, withRetries } from './retry.ts'
 
@@ -23,8 +23,9 @@ export interface Warehouse {
   pool: Pool
   schema: string
   opsSchema: string
-  /** Typed queries of the ops schema. */
-  ops: Ops
+  db: Db
+  /** For queries that may take long for good reasons: they read much. */
+  slowDb: Db
   /** How long work waits for a database that is away. */
   patienceMs: number
   /** True behind a pooler, where two transactions may be on two connections of the server. */
@@ -129,7 +130,11 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     pool,
     schema,
     opsSchema,
-    ops: bindOps(opsSchema, pool),
+    db: bindDatabase({ schema, opsSchema }, connectionsOf(pool)),
+    slowDb: bindDatabase(
+      { schema, opsSchema },
+      connectionsOf(pool, (client) => limitQueries(client, SLOW_MS)),
+    ),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
     isPooled: false,
     redactor,
@@ -207,7 +212,6 @@ export function limitQueries(client: ClientBase, ms: number | undefined): void {
   Object.assign((client as unknown as { connectionParameters: object }).connectionParameters, { query_timeout: ms })
 }
 
-/** A query that may take long for good reasons: it reads much. */
 export function slowQuery(text: string, values?: unknown[]): QueryConfig {
   return { text, ...(values === undefined ? {} : { values }), query_timeout: SLOW_MS } as QueryConfig
 }

@@ -1,7 +1,26 @@
-import { type Generated, Kysely, PostgresDialect } from 'kysely'
-import type { Pool, PoolClient } from 'pg'
+import {
+  CompiledQuery,
+  type Expression,
+  type Generated,
+  IdentifierNode,
+  Kysely,
+  type KyselyPlugin,
+  OperationNodeTransformer,
+  type PluginTransformQueryArgs,
+  type PluginTransformResultArgs,
+  PostgresDialect,
+  PostgresQueryCompiler,
+  type QueryId,
+  type RawBuilder,
+  type SchemableIdentifierNode,
+  type SqlBool,
+  sql,
+} from 'kysely'
+import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
 
-/* The ops schema as Kysely sees it. */
+/*
+ * The database as Kysely sees it. Statements call the schemas `data` and `ops`, whatever their names are: `from ops.coverage`.
+ */
 
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
 export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale' | 'unreconciled'
@@ -157,27 +176,152 @@ export interface OpsTables {
   custom_streams: { name: string; definition: unknown; created_at: Generated<Date> }
 }
 
-export type Ops = Kysely<OpsTables>
-
-/** Typed queries of the ops schema. */
-export function bindOps(opsSchema: string, pool: Pool): Ops {
-  const dialect = new PostgresDialect({ pool: { connect: () => connect(pool), end: async () => {} } })
-  return new Kysely<OpsTables>({ dialect }).withSchema(opsSchema)
+/** The tables of data that every warehouse has, as far as statements name their columns. */
+interface DataTables {
+  projects: { project_id: string; name: string | null; status: string | null }
+  prompts: {
+    project_id: string
+    prompt_id: string
+    topic_id: string | null
+    country_code: string | null
+    removed_at: Date | null
+  }
+  chats: { project_id: string; chat_id: string; date: string; prompt_id: string; model_channel_id: string | null }
 }
 
-/** Kysely releases a connection without its error. But one whose query got no answer must not be used again. */
-async function connect(pool: Pool): Promise<PoolClient> {
-  const client = await pool.connect()
-  let failure: Error | undefined
-  const query = (...args: Parameters<PoolClient['query']>) =>
-    (client.query(...args) as unknown as Promise<unknown>).catch((error: Error) => {
-      failure = error
-      throw error
-    })
-  return { query, release: () => client.release(failure) } as unknown as PoolClient
+type Named<Prefix extends string, Tables> = { [Name in keyof Tables & string as `${Prefix}.${Name}`]: Tables[Name] }
+
+export type Database = Named<'ops', OpsTables> & Named<'data', DataTables>
+
+export type Db = Kysely<Database>
+
+export interface Schemas {
+  /** The schema of the data. */
+  schema: string
+  opsSchema: string
 }
 
-/** A pool of one connection that is released elsewhere. Statements that are asked for at once are sent one after the other. */
+/** Where statements are sent to. */
+type Connect = () => Promise<Pick<PoolClient, 'query' | 'release'>>
+
+export function bindDatabase({ schema, opsSchema }: Schemas, connect: Connect): Db {
+  const dialect = new PostgresDialect({ pool: { connect, end: async () => {} } as unknown as Pool })
+  return new Kysely<Database>({ dialect, plugins: [new SchemaNames({ data: schema, ops: opsSchema })] })
+}
+
+/** Gives the schemas of a statement their names. */
+class SchemaNames extends OperationNodeTransformer implements KyselyPlugin {
+  constructor(private readonly names: Record<string, string>) {
+    super()
+  }
+
+  transformQuery({ node, queryId }: PluginTransformQueryArgs) {
+    return this.transformNode(node, queryId)
+  }
+
+  async transformResult({ result }: PluginTransformResultArgs) {
+    return result
+  }
+
+  protected override transformSchemableIdentifier(node: SchemableIdentifierNode, _queryId: QueryId) {
+    const name = node.schema && this.names[node.schema.name]
+    return name === undefined ? node : { ...node, schema: IdentifierNode.create(name) }
+  }
+}
+
+type Query = PoolClient['query']
+
+/** Connections of a pool. Kysely releases them without their errors. But one whose query got no answer must not be used again. */
+export function connectionsOf(pool: Pool, prepare: (client: PoolClient) => void = () => {}): Connect {
+  return async () => {
+    const client = await pool.connect()
+    prepare(client)
+    let failure: Error | undefined
+    const query = (...args: Parameters<Query>) =>
+      rowsOfAll(client.query(...args)).catch((error: Error) => {
+        failure = error
+        throw error
+      })
+    return { query: query as unknown as Query, release: () => client.release(failure) }
+  }
+}
+
+/** One connection that is released elsewhere. Statements that are asked for at once are sent one after the other. */
+export function oneConnection(client: PoolClient): Connect {
+  let last: Promise<unknown> = Promise.resolve()
+  const query = (...args: Parameters<Query>) => {
+    const next = last.then(() => rowsOfAll(client.query(...args)))
+    last = next.catch(() => {})
+    return next
+  }
+  return async () => ({ query: query as unknown as Query, release: () => {} })
+}
+
+/** The result of several statements in one message is one row for each, with its rows. */
+async function rowsOfAll(answer: unknown): Promise<unknown> {
+  const result = (await answer) as QueryResult | QueryResult[]
+  return Array.isArray(result) ? { rows: result.map(({ rows }) => rows) } : result
+}
+
+/** The table of a stream, whose name comes from the configuration. */
+export function dataTable(name: string): RawBuilder<unknown> {
+  return sql.table(`data.${name}`)
+}
+
+/** One parameter for any number of values, unlike `in`. */
+export function anyOf(column: string, values: readonly string[]): RawBuilder<SqlBool> {
+  return sql`${sql.ref(column)} = any(${values})`
+}
+
+/** A query for each of the types of rows. */
+export type Queries<Rows extends unknown[]> = { [Index in keyof Rows]: Expression<Rows[Index]> }
+export type RowsOfAll<Rows extends unknown[]> = { [Index in keyof Rows]: Rows[Index][] }
+
+/**
+ * Runs several statements in one message, and gives the rows of each. Each is still a statement of its own, which sees what was
+ * committed before it began: a statement after a lock sees what the last holder wrote.
+ */
+export async function batch<Rows extends unknown[]>(db: Db, ...queries: Queries<Rows>): Promise<RowsOfAll<Rows>> {
+  const text = queries.map((query) => writtenOut(db, query)).join(';\n')
+  const { rows } = await db.executeQuery(CompiledQuery.raw(text))
+  return (queries.length === 1 ? [rows] : rows) as RowsOfAll<Rows>
+}
+
+/** A query with its values filled in. */
+export function writtenOut(db: Db, query: Expression<unknown>): string {
+  const executor = db.getExecutor()
+  const node = query.toOperationNode()
+  const queryId = { queryId: '' }
+  return new LiteralCompiler().compileQuery(executor.transformQuery(node as never, queryId), queryId).sql
+}
+
+/** Messages with several statements have no parameters. */
+class LiteralCompiler extends PostgresQueryCompiler {
+  protected override appendValue(value: unknown): void {
+    this.append(literal(value))
+  }
+}
+
+function literal(value: unknown): string {
+  if (value === null || value === undefined) return 'null'
+  if (typeof value === 'number' || typeof value === 'bigint') return value < 0 ? `(${value})` : String(value)
+  if (typeof value === 'boolean') return String(value)
+  const text = textOf(value)
+  if (text.includes('\0')) throw new RangeError('a value with a NUL character cannot be sent to Postgres')
+  return escapeLiteral(text)
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'string') return value
+  if (value instanceof Date) return value.toISOString()
+  if (Array.isArray(value)) return `{${value.map(elementOf).join()}}`
+  return JSON.stringify(value)
+}
+
+function elementOf(value: unknown): string {
+  return value === null ? 'null' : `"${textOf(value).replaceAll(/["\\]/g, '\\$&')}"`
+}
+
 export function poolOf(client: PoolClient): Pool {
   let last: Promise<unknown> = Promise.resolve()
   const query = (...args: Parameters<PoolClient['query']>) => {

@@ -1,47 +1,18 @@
-import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
+import { type Expression, sql } from 'kysely'
+import type { PoolClient } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { ownSignal } from '../core/waiting.ts'
 import { closeAtOnce, limitQueries, SLOW_MS, type Warehouse } from './connect.ts'
-import { bindOps, poolOf } from './database.ts'
+import { batch, bindDatabase, oneConnection, poolOf, type Queries, type RowsOfAll } from './database.ts'
 import { awayError, isAway, isContention, isStatementPooling } from './retry.ts'
-
-/** A statement with its values written into it, and how its rows are read. */
-export interface Statement<Answer> {
-  sql: string
-  // A method, so that each statement may name the type of its rows.
-  read(rows: object[]): Answer
-}
-
-/** A statement for each of the answers. */
-export type Statements<Answers extends unknown[]> = { [Index in keyof Answers]: Statement<Answers[Index]> }
-
-/**
- * Runs several statements in one message. Each is still a statement of its own, which sees what was committed before it
- * began: what follows a lock sees what its last holder wrote.
- */
-export async function runBatch<Answers extends unknown[]>(
-  client: PoolClient | Pool,
-  ...statements: Statements<Answers>
-): Promise<Answers> {
-  const answer = (await (client as PoolClient).query(statements.map(({ sql }) => sql).join(';\n'))) as
-    | QueryResult
-    | QueryResult[]
-  // A single statement has a single result.
-  const results = [answer].flat()
-  return statements.map(({ read }, index) => read(results[index]!.rows)) as Answers
-}
-
-/** A text or number as it is written in a statement. */
-export function literal(value: string | number): string {
-  return typeof value === 'number' ? String(value) : escapeLiteral(value)
-}
 
 /** One transaction: the warehouse, all of whose queries go over one connection. */
 export interface Transaction extends Warehouse {
+  /** For COPY. */
   client: PoolClient
   /** Statements that are sent with the commit, in one message. */
-  atCommit: Statement<unknown>[]
+  atCommit: Expression<unknown>[]
 }
 
 // A lock of another process is not waited for without end. A load holds its locks for a second or two.
@@ -86,11 +57,11 @@ export function inTransaction<T>(
   return inTransactionWith<T, []>(warehouse, [], work, { signal, ...options })
 }
 
-/** Runs work in one transaction with the answers to questions. They are asked in the message that begins the transaction. */
-export async function inTransactionWith<T, Answers extends unknown[]>(
+/** Runs work in one transaction with the rows of queries that are sent in the message that begins the transaction. */
+export async function inTransactionWith<T, Rows extends unknown[]>(
   warehouse: Warehouse,
-  questions: Statements<Answers>,
-  work: (transaction: Transaction, answers: Answers) => Promise<T>,
+  queries: Queries<Rows>,
+  work: (transaction: Transaction, rows: RowsOfAll<Rows>) => Promise<T>,
   options: TransactionOptions & { signal?: AbortSignal | undefined } = {},
 ): Promise<T> {
   const { mode = '', limitMs, lockTimeoutMs = LOCK_TIMEOUT_MS } = options
@@ -109,14 +80,16 @@ export async function inTransactionWith<T, Answers extends unknown[]>(
   try {
     const limits = [`lock_timeout = ${lockTimeoutMs}`, `statement_timeout = ${limitMs ?? SLOW_MS}`]
     const begin = [`begin ${mode}`, ...[...SETTINGS, ...limits].map((setting) => `set local ${setting}`)]
-    const begun = begin.map((sql) => ({ sql, read: () => {} }))
-    const answers = await runBatch<unknown[]>(client, ...begun, ...questions)
+    const db = bindDatabase(warehouse, oneConnection(client))
+    const begun = begin.map((text) => sql.raw(text))
+    const rows: unknown[] = await batch<unknown[]>(db, ...begun, ...queries)
     if (limitMs !== undefined) limitQueries(client, limitMs + ANSWER_MS)
-    const pool = poolOf(client)
-    const atCommit: Statement<unknown>[] = []
-    const transaction = { ...warehouse, pool, ops: bindOps(warehouse.opsSchema, pool), client, atCommit }
-    const result = await work(transaction, answers.slice(begun.length) as Answers)
-    await runBatch<unknown[]>(client, ...atCommit, { sql: 'commit', read: () => {} })
+    const atCommit: Expression<unknown>[] = []
+    const result = await work(
+      { ...warehouse, pool: poolOf(client), db, slowDb: db, client, atCommit },
+      rows.slice(begun.length) as RowsOfAll<Rows>,
+    )
+    await batch<unknown[]>(db, ...atCommit, sql.raw('commit'))
     return result
   } catch (error) {
     // Closing a connection rolls back, too. One without an answer would not do so.

@@ -52,7 +52,7 @@ async function withLedger<T>(
       await migrate(warehouse, config)
       await refuseUnread(warehouse, config, project)
       // A stream that is no longer configured may have rows in quarantine.
-      const kept = await warehouse.ops.selectFrom('quarantine').select('stream').distinct().execute()
+      const kept = await warehouse.db.selectFrom('ops.quarantine').select('stream').distinct().execute()
       session.streams.named(stream.filter((name) => !kept.some((row) => row.stream === name)))
       return true
     })

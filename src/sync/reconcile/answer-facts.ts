@@ -1,12 +1,16 @@
+import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import { addDays, type Day, type Range } from '../../core/day.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import type { Row, Rows } from '../../streams/stream.ts'
 import { type DayStream, datePosition } from '../../streams/stream.ts'
-import { tableName } from '../../warehouse/connect.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import type { Run } from '../run/run.ts'
 import type { Omissions } from './compare-days.ts'
 
 /* Facts on an answer that only the warehouse shows. */
+
+const CHATS = sql.table('data.chats')
+const PROMPTS = sql.table('data.prompts')
 
 /** Dimensions that an answer may lack. Only groups without such a value can be left out of a report. */
 export const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
@@ -44,27 +48,26 @@ export async function findOmissions(
     hasRowsWithoutMentions ||= row[countAt] === 0
     for (const name of nullable) if (stream.dimensionOf(row, name) === null) withNull.add(name)
   }
-  const tables = { chats: tableName(warehouse, 'chats'), prompts: tableName(warehouse, 'prompts') }
-  const chats = `from ${tables.chats} c where c.project_id = $1 and c.date between $2 and $3`
-  const isOfAnswers = `(exists (select ${chats} and c.prompt_id = h.prompt_id) or not exists (select ${chats}))`
+  const chats = sql`from ${CHATS} c where c.project_id = ${projectId} and c.date between ${range.from} and ${range.to}`
+  const isOfAnswers = sql`(exists (select ${chats} and c.prompt_id = h.prompt_id) or not exists (select ${chats}))`
   // A prompt with chats on these days has or had no value, or such chats belong to unknown prompts.
   const lacksValue = (name: Dimension) =>
     name === 'model_channel_id'
-      ? `coalesce((select bool_or(model_channel_id is null) and bool_or(model_channel_id is not null) ${chats}), false)`
-      : `coalesce((select bool_or(${name} is null) from ${tableName(warehouse, 'prompt_history')} h
-           where h.project_id = $1 and ${isOfAnswers}), true)
-         or exists (select ${chats} and not exists (select from ${tables.prompts} p
-           where p.project_id = $1 and p.prompt_id = c.prompt_id))`
-  const stored = `from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $4 and $5 and changed_at > $6`
-  const possible = nullable.filter((name) => !withNull.has(name))
-  const conditions = possible.map(
-    (name) => `(${lacksValue(name)}) and not exists (select ${stored} and ${name} is null) as ${name}`,
-  )
-  const query = `select ${[...conditions, `exists (select ${stored} and visibility_count = 0) as absence, $2::date, $3::date`].join(', ')}`
+      ? sql`coalesce((select bool_or(model_channel_id is null) and bool_or(model_channel_id is not null) ${chats}), false)`
+      : sql`coalesce((select bool_or(${sql.ref(name)} is null) from ${sql.table('data.prompt_history')} h
+            where h.project_id = ${projectId} and ${isOfAnswers}), true)
+          or exists (select ${chats} and not exists (select from ${PROMPTS} p
+            where p.project_id = ${projectId} and p.prompt_id = c.prompt_id))`
   const last = readAt === undefined ? range.to : addDays(range.to, DAYS_AROUND)
-  const around = [addDays(range.from, -DAYS_AROUND), last, readAt ?? new Date(0)]
-  const values = [projectId, range.from, range.to, ...around]
-  const { rows: found } = await retry(() => warehouse.pool.query<Record<string, boolean>>(query, values))
+  const stored = sql`from ${dataTable(stream.table)} where project_id = ${projectId}
+    and date between ${addDays(range.from, -DAYS_AROUND)} and ${last} and changed_at > ${readAt ?? new Date(0)}`
+  const possible = nullable.filter((name) => !withNull.has(name))
+  const facts = possible.map((name) => {
+    return sql`(${lacksValue(name)}) and not exists (select ${stored} and ${sql.ref(name)} is null) as ${sql.id(name)}`
+  })
+  const absence = sql`exists (select ${stored} and visibility_count = 0) as absence`
+  const query = sql<Record<string, boolean>>`select ${sql.join([...facts, absence])}`
+  const { rows: found } = await retry(() => query.execute(warehouse.db))
   return {
     groups: possible.some((name) => found[0]![name]),
     rowsWithoutMentions: !hasRowsWithoutMentions && !found[0]!.absence,
@@ -98,8 +101,8 @@ async function knownPrompts(
   projectId: string,
 ): Promise<ReadonlySet<string | null>> {
   const read = async () => {
-    const query = `select prompt_id from ${tableName(warehouse, 'prompts')} where project_id = $1`
-    const { rows } = await retry(() => warehouse.pool.query<{ prompt_id: string }>(query, [projectId]))
+    const query = warehouse.db.selectFrom('data.prompts').select('prompt_id').where('project_id', '=', projectId)
+    const rows = await retry(() => query.execute())
     return new Set(rows.map(({ prompt_id }) => prompt_id))
   }
   const found = promptsOf.get(projectId) ?? read()
@@ -111,11 +114,11 @@ async function knownPrompts(
 const ALWAYS_SET = new Set(['prompt_id', 'model_id', 'chat_id'])
 
 /** Where the warehouse shows that a project has values of a dimension that not every row needs to have. */
-const SHOWN_BY: Record<string, { table: string; condition: string }> = {
-  topic_id: { table: 'prompts', condition: 'topic_id is not null and removed_at is null' },
-  tag_id: { table: 'prompt_tags', condition: 'true' },
-  country_code: { table: 'prompts', condition: 'country_code is not null and removed_at is null' },
-  model_channel_id: { table: 'chats', condition: 'model_channel_id is not null and date between $2 and $3' },
+const SHOWN_BY: Record<string, { table: string; isShown: RawBuilder<SqlBool> }> = {
+  topic_id: { table: 'prompts', isShown: sql`topic_id is not null and removed_at is null` },
+  tag_id: { table: 'prompt_tags', isShown: sql`true` },
+  country_code: { table: 'prompts', isShown: sql`country_code is not null and removed_at is null` },
+  model_channel_id: { table: 'chats', isShown: sql`model_channel_id is not null` },
 }
 
 /**
@@ -131,10 +134,14 @@ export async function isIgnored(
   if (ALWAYS_SET.has(dimension)) return true
   const shown = SHOWN_BY[dimension]
   if (shown === undefined) return false
-  const chats = `select from ${tableName(warehouse, 'chats')} c where c.project_id = $1 and c.date between $2 and $3`
-  const query = `select from ${tableName(warehouse, shown.table)} v where project_id = $1 and ${shown.condition}
-    and (exists (${chats} and c.prompt_id = v.prompt_id) or not exists (${chats})) limit 1`
-  const found = await retry(() => warehouse.pool.query(query, [projectId, range.from, range.to]))
+  const isOfDays = (alias: string) => sql`${sql.ref(`${alias}.date`)} between ${range.from} and ${range.to}`
+  const chats = sql`select from ${CHATS} c where c.project_id = ${projectId} and ${isOfDays('c')}`
+  const query = sql`
+    select from ${dataTable(shown.table)} v where project_id = ${projectId} and ${shown.isShown}
+      ${shown.table === 'chats' ? sql`and ${isOfDays('v')}` : sql``}
+      and (exists (${chats} and c.prompt_id = v.prompt_id) or not exists (${chats}))
+    limit 1`
+  const found = await retry(() => query.execute(warehouse.db))
   return found.rows.length > 0
 }
 
@@ -148,7 +155,8 @@ export async function readValues(
 ): Promise<string[]> {
   const table = TABLE_OF[dimension]
   if (table === undefined) return []
-  const query = `select ${dimension} as value from ${tableName(warehouse, table)} where project_id = $1`
-  const { rows } = await retry(() => warehouse.pool.query<{ value: string }>(query, [projectId]))
+  const query = sql<{ value: string }>`
+    select ${sql.ref(dimension)} as value from ${dataTable(table)} where project_id = ${projectId}`
+  const { rows } = await retry(() => query.execute(warehouse.db))
   return rows.map(({ value }) => value)
 }

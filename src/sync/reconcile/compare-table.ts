@@ -1,9 +1,10 @@
+import { sql } from 'kysely'
 import type { Day } from '../../core/day.ts'
-import { quote } from '../../core/identifier.ts'
 import type { KnownDay } from '../../ledger/days.ts'
 import { type ControlTotals, TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import { type DayStream, RowList } from '../../streams/stream.ts'
-import { slowQuery, tableName, type Warehouse } from '../../warehouse/connect.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import type { Run } from '../run/run.ts'
 import { findOmissions } from './answer-facts.ts'
 import { compareDays, type Difference, type Found, withoutOmitted } from './compare-days.ts'
@@ -54,20 +55,18 @@ async function readTotals(
   stream: DayStream,
   days: readonly Day[],
 ): Promise<Found> {
-  const of = `from ${tableName(warehouse, stream.table)} where project_id = $1 and date between $2 and $3`
-  const values = [projectId, days[0], days.at(-1)]
+  const rowsOfDays = sql`${dataTable(stream.table)}
+    where project_id = ${projectId} and date between ${days[0]} and ${days.at(-1)}`
   if (stream.control === 'answers') {
-    const query = slowQuery(`select date, count(*)::int as rows ${of} group by date`, values)
-    const { rows } = await warehouse.pool.query<{ date: Day; rows: number }>(query)
+    const { rows } = await sql<{ date: Day; rows: number }>`
+      select date, count(*)::int as rows from ${rowsOfDays} group by date`.execute(warehouse.slowDb)
     return { rowsByDay: new Map(rows.map(({ date, rows: count }) => [date, count])), totals: undefined }
   }
-  const sum = stream.control === 'brand limits' ? 'max' : 'sum'
-  const sums = TOTALLED.map((name) => `${sum}(${quote(name)})`).join(', ')
-  const query = slowQuery(
-    `select date, brand_id, array[${sums}]::double precision[] as totals ${of} group by date, brand_id`,
-    values,
-  )
-  const { rows } = await warehouse.pool.query<{ date: Day; brand_id: string; totals: [number, number, number] }>(query)
+  const total = sql.raw(stream.control === 'brand limits' ? 'max' : 'sum')
+  const sums = sql.join(TOTALLED.map((name) => sql`${total}(${sql.id(name)})`))
+  const { rows } = await sql<{ date: Day; brand_id: string; totals: [number, number, number] }>`
+    select date, brand_id, array[${sums}]::double precision[] as totals
+    from ${rowsOfDays} group by date, brand_id`.execute(warehouse.slowDb)
   const totals: TotalsByDay = new Map()
   for (const { date, brand_id, totals: sums } of rows) {
     const day = totals.get(date) ?? new Map()

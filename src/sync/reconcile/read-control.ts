@@ -5,6 +5,7 @@ import {
   type ControlDays,
   type ControlKey,
   controlOf,
+  controlRows,
   controlSizes,
   filtersText,
   historyState,
@@ -79,8 +80,8 @@ export async function readControl(
     feed.markLoaded()
   }
   const totals = await reader.retry(() =>
-    inTransactionWith(warehouse, [controlOf(warehouse, key, range)], (tx, [before]) =>
-      acceptControl(reader, tx, { key, found: new Map(found), before }),
+    inTransactionWith(warehouse, [controlRows(key, range)], (tx, [before]) =>
+      acceptControl(reader, tx, { key, found: new Map(found), before: controlOf(before) }),
     ),
   )
   // The rejects of a stream with a table are in quarantine. Those of a report without one would be reported by nobody.

@@ -7,8 +7,9 @@ import { forgetNotOffered, saveDrift } from '../../ledger/service-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Sifted } from '../../rows/sift.ts'
 import { noEntities, type Stream } from '../../streams/stream.ts'
+import type { Queries, RowsOfAll } from '../../warehouse/database.ts'
 import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
-import { inTransactionWith, type Statements, type Transaction } from '../../warehouse/transaction.ts'
+import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import type { Loaded, LoadSummary, Run } from './run.ts'
 
 /** An answer that was read, ready to be loaded. Without a range it is a list. */
@@ -20,28 +21,28 @@ export interface LoadableAnswer<S extends Stream> {
   read: BegunRead
 }
 
-/** Writes rows, coverage and rejects, with the answers to questions that were asked when the transaction began. */
-type Write<Answers> = (
+/** Writes rows, coverage and rejects, with the rows of queries that were sent when the transaction began. */
+type Write<Rows extends unknown[]> = (
   tx: Transaction,
-  answers: Answers,
+  found: RowsOfAll<Rows>,
   identified: IdentifiedRejects,
 ) => Promise<Pick<LoadSummary, 'effect' | 'difference'> & { isStored: boolean }>
 
 /**
  * Loads a window or a list in one transaction, under a lock of its project and stream: rows, entities, drift and ledger commit
- * together. The questions go with the message that begins the transaction, because other loads of the stream wait for this one.
+ * together. The queries go with the message that begins the transaction, because other loads of the stream wait for this one.
  */
-export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
+export async function loadAnswer<S extends Stream, Rows extends unknown[]>(
   run: Run,
   { projectStream, stream, range, sifted }: LoadableAnswer<S>,
-  questions: Statements<Answers>,
-  write: Write<Answers>,
+  queries: Queries<Rows>,
+  write: Write<Rows>,
 ): Promise<Loaded> {
   const { warehouse, config, runId, signal } = run
   const { rows, rowsByDay, rejects, entities } = sifted
-  const inTransaction = async (tx: Transaction, [, ...answers]: [undefined, ...Answers]) => {
+  const load = async (tx: Transaction, [, ...found]: RowsOfAll<unknown[]>) => {
     const identified = await identifyRejects(tx, projectStream, rejects)
-    const { isStored, ...written } = await write(tx, answers as Answers, identified)
+    const { isStored, ...written } = await write(tx, found as unknown as RowsOfAll<Rows>, identified)
     // Brands that appear only in an answer that was not stored may not exist.
     const fresh = await saveEntities(tx, {
       projectId: projectStream.projectId,
@@ -61,10 +62,8 @@ export async function loadAnswer<S extends Stream, Answers extends unknown[]>(
     signal.throwIfAborted()
     return { loaded, fresh }
   }
-  const lock = lockOfLoads(warehouse, projectStream)
-  const statements = [lock, ...questions] as Statements<[undefined, ...Answers]>
   const { loaded, fresh } = await inSpan('load', { 'visibility_sync.rows': rows.length }, () =>
-    inTransactionWith(warehouse, statements, inTransaction, { signal }),
+    inTransactionWith(warehouse, [lockOfLoads(warehouse, projectStream), ...queries], load, { signal }),
   )
   rememberEntities(run.entities, fresh)
   return loaded

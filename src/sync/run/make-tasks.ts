@@ -2,12 +2,11 @@ import { type Day, dayOf, daysIn } from '../../core/day.ts'
 import { InterruptedError, messageOf } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
 import { streamKey } from '../../core/vocabulary.ts'
-import { type ControlKey, controlOf, filtersText } from '../../ledger/control-totals.ts'
+import { type ControlKey, controlRows, filtersText } from '../../ledger/control-totals.ts'
 import { readChanged } from '../../ledger/days.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isControl } from '../../streams/stream.ts'
-import { runBatch } from '../../warehouse/transaction.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { makePlanner } from '../plan/planner.ts'
 import { WindowFeed } from '../plan/window-feed.ts'
@@ -193,8 +192,9 @@ async function readDueControls(run: Run, [first, ...others]: [Task, ...Task[]], 
     const days = [...all].sort()
     if (days.length === 0) continue
     const whole = { from: days[0]!, to: days.at(-1)! }
-    const known = controlOf(run.warehouse, { projectId: project.id, filters }, whole, run.runId)
-    const [read] = await run.retry(() => runBatch(run.warehouse.pool, known))
+    const known = controlRows({ projectId: project.id, filters }, whole, run.runId)
+    const { rows } = await run.retry(() => known.execute(run.warehouse.db))
+    const read = new Set(rows.map(({ date }) => date))
     // Windows may have the days between.
     const missing = daysIn(whole).filter((day) => !read.has(day))
     if (missing.length === 0) continue

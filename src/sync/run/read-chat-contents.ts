@@ -1,8 +1,8 @@
+import { sql } from 'kysely'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, type Range } from '../../core/day.ts'
 import { DownError, InterruptedError, messageOf, RefusedError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
-import { quote } from '../../core/identifier.ts'
 import { monotonic } from '../../core/waiting.ts'
 import { identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { forgetNotOffered, readNotOffered, saveDrift } from '../../ledger/service-notes.ts'
@@ -210,6 +210,7 @@ function fail(report: StreamReport, range: string, error: unknown): void {
 /* Which chats are still to be read, and how much of the day's budget is left. */
 
 export const CONTENTS = 'chat_contents'
+const TABLE = sql.table('data.chat_contents')
 /** The status of a chat whose content is in quarantine. */
 const QUARANTINED = 200
 
@@ -218,34 +219,32 @@ const QUARANTINED = 200
  * in every run, and more of them when the share grows.
  */
 export async function dueChats(
-  { pool, schema, opsSchema }: Warehouse,
+  { db }: Warehouse,
   { share, prompts }: Settings,
   { projectId, range: { from, to }, limit }: { projectId: string; range: Range; limit: number },
 ): Promise<{ ids: string[]; count: number }> {
-  const { rows } = await pool.query<{ chat_id: string; whole: number }>(
-    `select c.chat_id, count(*) over ()::integer as whole from ${quote(schema, 'chats')} c
-     where c.project_id = $1 and c.date between $2 and $3 and ('x' || substr(md5(c.chat_id), 1, 8))::bit(32)::bigint < $5::double precision * 4294967296
-       and ($6::text[] is null or c.prompt_id = any($6))
-       and not exists (select from ${quote(schema, CONTENTS)} t where t.project_id = c.project_id and t.chat_id = c.chat_id)
-       and not exists (select from ${quote(opsSchema, 'unread_chats')} u where u.project_id = c.project_id and u.chat_id = c.chat_id)
-     order by c.date desc, c.chat_id limit $4`,
-    [projectId, from, to, limit, share ?? 1, prompts ?? null],
-  )
+  const { rows } = await sql<{ chat_id: string; whole: number }>`
+    select c.chat_id, count(*) over ()::integer as whole from ${sql.table('data.chats')} c
+    where c.project_id = ${projectId} and c.date between ${from} and ${to}
+      and ('x' || substr(md5(c.chat_id), 1, 8))::bit(32)::bigint < ${share ?? 1}::double precision * 4294967296
+      and (${prompts ?? null}::text[] is null or c.prompt_id = any(${prompts ?? null}))
+      and not exists (select from ${TABLE} t where t.project_id = c.project_id and t.chat_id = c.chat_id)
+      and not exists (select from ${sql.table('ops.unread_chats')} u where u.project_id = c.project_id and u.chat_id = c.chat_id)
+    order by c.date desc, c.chat_id limit ${limit}`.execute(db)
   return { ids: rows.map(({ chat_id }) => chat_id), count: rows[0]?.whole ?? 0 }
 }
 
 /** A chat whose content was read, to find out whether contents are still offered. */
-async function readChat({ pool, schema }: Warehouse, projectId: string): Promise<string | undefined> {
-  const { rows } = await pool.query<{ chat_id: string }>(
-    `select chat_id from ${quote(schema, CONTENTS)} where project_id = $1 order by first_seen_at desc limit 1`,
-    [projectId],
-  )
+async function readChat({ db }: Warehouse, projectId: string): Promise<string | undefined> {
+  const { rows } = await sql<{ chat_id: string }>`
+    select chat_id from ${TABLE} where project_id = ${projectId}
+    order by first_seen_at desc limit 1`.execute(db)
   return rows[0]?.chat_id
 }
 
-export async function usedRequests({ ops }: Warehouse, projectId: string, day: Day): Promise<number> {
-  const found = await ops
-    .selectFrom('daily_requests')
+export async function usedRequests({ db }: Warehouse, projectId: string, day: Day): Promise<number> {
+  const found = await db
+    .selectFrom('ops.daily_requests')
     .select('requests')
     .where((eb) => eb.and({ project_id: projectId, stream: CONTENTS, day }))
     .executeTakeFirst()
@@ -257,29 +256,28 @@ export async function usedRequests({ ops }: Warehouse, projectId: string, day: D
  * neither a crash nor another run makes it more than the budget.
  */
 async function takeRequests(
-  { pool, opsSchema }: Warehouse,
+  { db }: Warehouse,
   { projectId, day }: { projectId: string; day: Day },
   { wanted, budget }: { wanted: number; budget: number },
 ): Promise<number> {
-  const table = quote(opsSchema, 'daily_requests')
-  await pool.query(
-    `insert into ${table} (project_id, stream, day, requests) values ($1, $2, $3, 0) on conflict do nothing`,
-    [projectId, CONTENTS, day],
-  )
-  const { rows } = await pool.query<{ taken: number }>(
-    `update ${table} t set requests = t.requests + least($4::integer, $5::integer - t.requests)
-     from (select requests from ${table} where project_id = $1 and stream = $2 and day = $3 for update) before
-     where t.project_id = $1 and t.stream = $2 and t.day = $3 and before.requests < $5
-     returning t.requests - before.requests as taken`,
-    [projectId, CONTENTS, day, wanted, budget],
-  )
+  const table = sql.table('ops.daily_requests')
+  await sql`
+    insert into ${table} (project_id, stream, day, requests)
+    values (${projectId}, ${CONTENTS}, ${day}, 0) on conflict do nothing`.execute(db)
+  const { rows } = await sql<{ taken: number }>`
+    update ${table} t set requests = t.requests + least(${wanted}::integer, ${budget}::integer - t.requests)
+    from (
+      select requests from ${table} where project_id = ${projectId} and stream = ${CONTENTS} and day = ${day} for update
+    ) before
+    where t.project_id = ${projectId} and t.stream = ${CONTENTS} and t.day = ${day} and before.requests < ${budget}
+    returning t.requests - before.requests as taken`.execute(db)
   return rows[0]?.taken ?? 0
 }
 
 /** Has chats whose contents were rejected asked for again. */
-export async function askRejectedAgain({ ops }: Pick<Warehouse, 'ops'>, projectIds: readonly string[]): Promise<void> {
-  await ops
-    .deleteFrom('unread_chats')
+export async function askRejectedAgain({ db }: Pick<Warehouse, 'db'>, projectIds: readonly string[]): Promise<void> {
+  await db
+    .deleteFrom('ops.unread_chats')
     .where('project_id', 'in', [...projectIds])
     .where('status', '=', 200)
     .execute()
@@ -287,13 +285,13 @@ export async function askRejectedAgain({ ops }: Pick<Warehouse, 'ops'>, projectI
 
 /** Chats that are not asked for again. */
 async function saveUnread(
-  { ops }: Transaction,
+  { db }: Transaction,
   projectId: string,
   chats: readonly { id: string; status: number }[],
 ): Promise<void> {
   if (chats.length === 0) return
-  await ops
-    .insertInto('unread_chats')
+  await db
+    .insertInto('ops.unread_chats')
     .values(chats.map(({ id, status }) => ({ project_id: projectId, chat_id: id, status })))
     .onConflict((conflict) => conflict.doNothing())
     .execute()

@@ -1,11 +1,13 @@
 import { dayOf } from '../../core/day.ts'
 import {
   beginRead,
+  begunRead,
   type DayState,
-  daysUnlessSuperseded,
   markChanged,
-  type PriorDays,
+  type PriorDayRow,
   type PriorList,
+  priorDayRows,
+  priorDays,
   priorList,
   putDays,
   settleEarlierDays,
@@ -15,10 +17,11 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream, ListStream } from '../../streams/stream.ts'
-import { projectName } from '../../warehouse/load/entities.ts'
+import { batch, type Queries } from '../../warehouse/database.ts'
+import { nameProject } from '../../warehouse/load/entities.ts'
 import { type ListEffect, listSnapshots, replaceList } from '../../warehouse/load/replace-list.ts'
-import type { Snapshot } from '../../warehouse/load/row-digest.ts'
-import { runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
+import { readSnapshot, type SnapshotRow } from '../../warehouse/load/row-digest.ts'
+import type { Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-pages.ts'
 import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
 import type { Loaded, Run, SyncedProject } from './run.ts'
@@ -32,7 +35,8 @@ export async function syncList(
 ): Promise<Loaded> {
   const { warehouse, config } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const [read] = await run.retry(() => runBatch(warehouse.pool, beginRead(warehouse, projectStream)))
+  const [[begun]] = await run.retry(() => batch(warehouse.db, beginRead(warehouse, projectStream)))
+  const read = begunRead(begun!)
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(
     run,
@@ -47,14 +51,16 @@ export async function syncList(
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read }
-  const questions: Statements<[PriorDays, PriorList, Snapshot[]]> = [
-    // None of the days are needed: a list that was superseded fails here.
-    daysUnlessSuperseded(warehouse, projectStream, { from: dayOf(read.readAt), to: '9999-12-31' }, read.fencingToken),
-    priorList(warehouse, projectStream),
-    listSnapshots(warehouse, project.id, stream),
+  const queries: Queries<[PriorDayRow, PriorList, SnapshotRow]> = [
+    priorDayRows(projectStream, { from: dayOf(read.readAt), to: '9999-12-31' }),
+    priorList(projectStream),
+    listSnapshots(project.id, stream),
   ]
   return run.retry(() =>
-    loadAnswer(run, list, questions, async (tx, [, prior, before], identified) => {
+    loadAnswer(run, list, queries, async (tx, [days, [prior], snapshots], identified) => {
+      // None of the days are needed: a list that was superseded fails here.
+      priorDays(days, stream.name, read.fencingToken)
+      const before = config.disabled.includes('window-digest') ? [] : snapshots.map(readSnapshot)
       const load = {
         projectId: project.id,
         stream,
@@ -63,9 +69,9 @@ export async function syncList(
         mayDelete: identified.undismissed === 0,
         acceptDeletes: run.acceptDeletes,
       }
-      const effect = await replaceList(tx, load, config.disabled.includes('window-digest') ? [] : before)
-      if (stream.name === 'project_profile') tx.atCommit.push(projectName(warehouse, project.id))
-      await saveListLedger(run, tx, list, { effect, identified, prior })
+      const effect = await replaceList(tx, load, before)
+      if (stream.name === 'project_profile') tx.atCommit.push(nameProject(project.id))
+      await saveListLedger(run, tx, list, { effect, identified, prior: prior! })
       await markChanged(tx, project.id, { streams: groupedBy(run, effect.regrouped) })
       return { effect, isStored: effect.held === undefined }
     }),
@@ -82,7 +88,7 @@ function groupedBy({ streams }: Run, dimensions: readonly string[]): string[] {
 
 /** Stores a list in the ledger: its rejects, and the day on which it was read. */
 async function saveListLedger(
-  { warehouse, runId }: Run,
+  { runId }: Run,
   tx: Transaction,
   { projectStream, sifted, read }: LoadableAnswer<ListStream>,
   { effect, identified, prior }: { effect: ListEffect; identified: IdentifiedRejects; prior: PriorList },
@@ -94,5 +100,5 @@ async function saveListLedger(
   const today = dayOf(read.readAt)
   if (prior.isUnsettled) await settleEarlierDays(tx, projectStream, today)
   const day = { range: { from: today, to: today }, dayOf: () => ({ rows: effect.rows, state }) }
-  tx.atCommit.push(putDays(warehouse, { projectStream, ...day, runId, ...read, reviewedSince: prior.reviewedSince }))
+  tx.atCommit.push(putDays({ projectStream, ...day, runId, ...read, reviewedSince: prior.reviewedSince }))
 }

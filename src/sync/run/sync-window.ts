@@ -1,21 +1,28 @@
+import { sql } from 'kysely'
 import { countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
 import { BadPageError, codeOf } from '../../core/errors.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import {
   type ControlDays,
+  type ControlRow,
   type ControlVersions,
   controlOf,
+  controlRows,
   controlVersions,
+  type VersionRow,
   versionOf,
 } from '../../ledger/control-totals.ts'
 import {
   type BegunRead,
   beginRead,
+  begunRead,
   type DayEntryToWrite,
   daysReadAfter,
-  daysUnlessSuperseded,
   markMoved,
+  type PriorDayRow,
   type PriorDays,
+  priorDayRows,
+  priorDays,
   putDays,
 } from '../../ledger/days.ts'
 import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
@@ -27,12 +34,13 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isCompared, isControl, type Row } from '../../streams/stream.ts'
+import { batch, type Queries, type RowsOfAll } from '../../warehouse/database.ts'
 import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
-import type { Snapshot } from '../../warehouse/load/row-digest.ts'
+import { readSnapshot, type SnapshotRow } from '../../warehouse/load/row-digest.ts'
 import type { DayLoss, Effect } from '../../warehouse/load/window-effect.ts'
 import { ensureMonths } from '../../warehouse/schema/partitions.ts'
 import { noteChangedDays } from '../../warehouse/schema/summaries.ts'
-import { inTransaction, runBatch, type Statements, type Transaction } from '../../warehouse/transaction.ts'
+import { inTransaction, type Transaction } from '../../warehouse/transaction.ts'
 import { readWindow } from '../read/read-window.ts'
 import { findForeignDays, findOmissions, isIgnored, readValues } from '../reconcile/answer-facts.ts'
 import { compareAnswer, type Difference, differenceText, withoutOmitted } from '../reconcile/compare-days.ts'
@@ -75,13 +83,14 @@ export async function syncWindow(run: Run, window: Window, context: CallContext)
   const projectStream = { projectId: project.id, stream: stream.name }
   const filters = stream.filters ?? []
   // The fencing token is taken before the request is sent: the later request wins, because its number is higher.
-  const [read, control] = await run.retry(() =>
-    runBatch(
-      warehouse.pool,
+  const [[begun], stored] = await run.retry(() =>
+    batch(
+      warehouse.db,
       beginRead(warehouse, projectStream, range),
-      controlOf(warehouse, { projectId: project.id, filters }, range, runId),
+      controlRows({ projectId: project.id, filters }, range, runId),
     ),
   )
+  const [read, control] = [begunRead(begun!), controlOf(stored)]
   let answer = await readAndCompare(run, { ...window, read, control }, context)
   const rowCounts = new Set<number>()
   if (countDays(range) > 1) {
@@ -201,6 +210,8 @@ interface Judged extends Verdict, DayLoss {
   difference: string | undefined
 }
 
+type LoadRows = [PriorDayRow, SnapshotRow, VersionRow, ControlRow]
+
 /** Loads a window, with its ledger, its rejects and its restatements. */
 async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { warehouse, config } = run
@@ -209,17 +220,18 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
   const withDigest = !config.disabled.includes('window-digest')
   const key = { projectId, filters: stream.filters ?? [] }
-  const nothing = { sql: 'select 1', read: () => new Map() }
-  const questions: Statements<[PriorDays, Snapshot, ControlVersions, ControlDays]> = [
-    daysUnlessSuperseded(warehouse, projectStream, range, read.fencingToken),
-    windowSnapshot(warehouse, { projectId, stream, range }, withDigest),
-    isCompared(stream) ? controlVersions(warehouse, key, range) : nothing,
-    isControl(stream) ? controlOf(warehouse, key, range) : nothing,
+  const nothing = sql<never>`select limit 0`
+  const queries: Queries<LoadRows> = [
+    priorDayRows(projectStream, range),
+    windowSnapshot({ projectId, stream, range }, withDigest),
+    isCompared(stream) ? controlVersions(key, range) : nothing,
+    isControl(stream) ? controlRows(key, range) : nothing,
   ]
-  type Answers = [PriorDays, Snapshot, ControlVersions, ControlDays]
-  const write = async (tx: Transaction, answers: Answers, rejects: IdentifiedRejects) => {
-    const [prior, snapshot, versions, storedControl] = answers
-    const control = isControl(stream) ? await saveOwnControl(run, tx, load, storedControl) : load.control
+  const write = async (tx: Transaction, found: RowsOfAll<LoadRows>, rejects: IdentifiedRejects) => {
+    const [days, [snapshot], versionRows, storedControl] = found
+    const prior = priorDays(days, stream.name, read.fencingToken)
+    const versions = new Map(versionRows.map(({ date, version }) => [date, version]))
+    const control = isControl(stream) ? await saveOwnControl(run, tx, load, controlOf(storedControl)) : load.control
     const judged = new Map<Day, Judged>()
     const actionOf = (loss: DayLoss) => {
       const isMarked = prior.changed.has(loss.date) && !read.changedBefore.has(loss.date)
@@ -228,17 +240,17 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
       return verdict.action
     }
     for (const date of daysIn(range)) actionOf({ date, present: 0, vanishing: 0 })
-    const newerDays = daysReadAfter(warehouse, projectStream, read.fencingToken)
+    const newerDays = daysReadAfter(projectStream, read.fencingToken)
     const window = { projectId, stream, range, rows: sifted.rows, rowsByDay: sifted.rowsByDay }
-    const effect = await replaceWindow(tx, snapshot, { ...window, actionOf, newerDays })
-    const days = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
-    tx.atCommit.push(...noteChangedDays(warehouse, config, { projectId, table: stream.table, days }))
+    const effect = await replaceWindow(tx, readSnapshot(snapshot!), { ...window, actionOf, newerDays })
+    const changed = [...effect.byDay.keys(), ...effect.movedFrom.keys()]
+    tx.atCommit.push(...noteChangedDays(config, { projectId, table: stream.table, days: changed }))
     await saveLedger(run, tx, load, { prior, effect, rejects, judged })
     const isStored = [...judged.values()].some(({ action }) => action !== 'keep')
     const { held, difference } = summaryOf([...judged.values()])
     return { effect: { ...effect, held }, difference, isStored }
   }
-  const loadOnce = () => loadAnswer(run, load, questions, write)
+  const loadOnce = () => loadAnswer(run, load, queries, write)
   return run.retry(() =>
     loadOnce().catch(async (error: unknown) => {
       if (codeOf(error) !== NO_PARTITION) throw error
@@ -318,7 +330,7 @@ interface WindowOutcome {
 
 /** Stores a window in the ledger: its days, its rejects, and what the service changed. */
 async function saveLedger(
-  { warehouse, runId }: Run,
+  { runId }: Run,
   tx: Transaction,
   { projectStream, range, sifted, read }: LoadableWindow,
   { prior, effect, rejects, judged }: WindowOutcome,
@@ -329,13 +341,13 @@ async function saveLedger(
     // Either of two days that have the same row may be wrong.
     return effect.robbed.has(day) && state === 'settled' ? { rows, state: 'changed' } : { rows, state, difference }
   }
-  const days = putDays(warehouse, { projectStream, range, dayOf, runId, ...read })
+  const days = putDays({ projectStream, range, dayOf, runId, ...read })
   // A row whose key has no date may have moved here from another day.
   if (effect.movedFrom.size > 0) await markMoved(tx, projectStream, effect.movedFrom)
   if (!prior.hasRejects && sifted.rejects.length === 0) tx.atCommit.push(days)
   else {
     // Which rejects are resolved depends on it.
-    await runBatch(tx.client, days)
+    await days.execute(tx.db)
     const kept = new Set([...judged.values()].flatMap(({ action, date }) => (action === 'keep' ? [date] : [])))
     await saveRejects(tx, projectStream, rejects, { range, runId, heldDays: kept })
     await resolveWindowRejects(tx, projectStream, range)

@@ -1,7 +1,8 @@
-import type { PoolClient } from 'pg'
+import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import type { PackedRows } from '../../rows/packed-rows.ts'
-import { tableName, type Warehouse } from '../connect.ts'
-import { type RowHashes, rowHashSql } from './row-digest.ts'
+import { dataTable } from '../database.ts'
+import type { Transaction } from '../transaction.ts'
+import { type RowHashes, rowHash } from './row-digest.ts'
 import type { WindowLoad } from './window-effect.ts'
 
 /** The rows in which an answer and the table differ. */
@@ -9,7 +10,7 @@ interface DifferingRows {
   /** Rows of the answer that the table does not have in the same way. */
   rows: PackedRows
   /** A condition on rows of the table (t) that the answer does not have in the same way. */
-  whereDifferent: string
+  whereDifferent: RawBuilder<SqlBool>
 }
 
 // A hash, and the block and number of the row.
@@ -20,17 +21,14 @@ const ENTRY_BYTES = 14
  * moves these rows.
  */
 export async function differingRows(
-  client: PoolClient,
-  warehouse: Warehouse,
+  { db }: Transaction,
   { projectId, range, stream, rows }: WindowLoad,
   answer: RowHashes,
 ): Promise<DifferingRows> {
-  const hash = rowHashSql('t', stream.columns)
-  const { rows: found } = await client.query<{ known: Buffer | null }>(
-    `select string_agg(int8send(${hash}) || tidsend(t.ctid), '') as known from ${tableName(warehouse, stream.table)} t
-     where t.project_id = $1 and t.date between $2 and $3`,
-    [projectId, range.from, range.to],
-  )
+  const hash = rowHash(stream.columns)
+  const { rows: found } = await sql<{ known: Buffer | null }>`
+    select string_agg(int8send(${hash}) || tidsend(t.ctid), '') as known from ${dataTable(stream.table)} t
+    where t.project_id = ${projectId} and t.date between ${range.from} and ${range.to}`.execute(db)
   const known = found[0]?.known ?? Buffer.alloc(0)
   const find = answer.finder()
   const same = new Uint8Array(rows.length)
@@ -46,6 +44,7 @@ export async function differingRows(
     tupleIds.push(`"(${known.readUInt32BE(at + 8)},${known.readUInt16BE(at + 12)})"`)
   }
   // Partitions number their rows each for itself, so the hash is looked at, too.
-  const whereDifferent = `t.ctid = any('{${tupleIds.join(',')}}'::tid[]) and ${hash} = any('{${hashes.join(',')}}'::bigint[])`
+  const whereDifferent = sql<SqlBool>`
+    t.ctid = any(${`{${tupleIds.join()}}`}::tid[]) and ${hash} = any(${`{${hashes.join()}}`}::bigint[])`
   return { rows: rows.only((position) => same[position] === 0), whereDifferent }
 }

@@ -1,6 +1,7 @@
-import type { PoolClient } from 'pg'
+import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import type { Day } from '../../core/day.ts'
-import type { Warehouse } from '../connect.ts'
+import { anyOf } from '../database.ts'
+import type { Transaction } from '../transaction.ts'
 import { differingRows } from './differing-rows.ts'
 import type { RowHashes } from './row-digest.ts'
 import { type Stage, stageRows } from './stage.ts'
@@ -14,35 +15,32 @@ interface ComparedDay extends Change {
   moved: number
 }
 
-interface Merge {
-  client: PoolClient
-  sql: Stage
+interface Merge extends Stage {
+  tx: Transaction
   /** A row whose key has no date may be stored under a day outside the window: then it moves. */
   keyHasDate: boolean
-  /** $1 to $3: project, first and last day of the window. */
-  window: unknown[]
+  projectId: string
+  /** A condition on the date of a row of the table. */
+  isInWindow: RawBuilder<SqlBool>
   /** The rows of the table that may differ from the answer: those of the window, or fewer. */
-  whereCompared: string
+  isCompared: RawBuilder<SqlBool>
 }
 
 /**
  * Copies the answer to a temporary table, compares it with the window, and writes only differences. With the hashes of
  * the answer, only rows whose hashes differ are copied and compared.
  */
-export async function mergeWindow(
-  client: PoolClient,
-  warehouse: Warehouse,
-  load: WindowLoad,
-  hashes: RowHashes | undefined,
-): Promise<Effect> {
+export async function mergeWindow(tx: Transaction, load: WindowLoad, hashes: RowHashes | undefined): Promise<Effect> {
   const { projectId, range, stream } = load
   const keyHasDate = stream.key.includes('date')
   // A row of another day cannot be known by the hashes of this window.
-  const differing = hashes && keyHasDate ? await differingRows(client, warehouse, load, hashes) : undefined
-  const sql = await stageRows(client, warehouse, stream, differing?.rows ?? load.rows)
-  const whereCompared = differing === undefined ? IN_WINDOW : `${IN_WINDOW} and ${differing.whereDifferent}`
-  const merge: Merge = { client, sql, keyHasDate, window: [projectId, range.from, range.to], whereCompared }
-  const robbed = keyHasDate ? new Set<Day>() : await dropSupersededRows(client, load, sql)
+  const differing = hashes && keyHasDate ? await differingRows(tx, load, hashes) : undefined
+  const staged = await stageRows(tx, stream, differing?.rows ?? load.rows)
+  const isInWindow = sql<SqlBool>`t.date between ${range.from} and ${range.to}`
+  const isOfWindow = sql<SqlBool>`t.project_id = ${projectId} and ${isInWindow}`
+  const isCompared = differing === undefined ? isOfWindow : sql<SqlBool>`${isOfWindow} and ${differing.whereDifferent}`
+  const merge: Merge = { ...staged, tx, keyHasDate, projectId, isInWindow, isCompared }
+  const robbed = keyHasDate ? new Set<Day>() : await dropSupersededRows(merge, load)
   const compared = await compareDays(merge)
   const days = (differing === undefined ? compared : wholeDays(compared, load)).map((day) => {
     return { ...day, action: load.actionOf({ date: day.date, present: day.present, vanishing: day.deleted }) }
@@ -75,8 +73,6 @@ function countByDay(days: readonly (ComparedDay & { action: Action })[]) {
   return { changes, rowsByDay }
 }
 
-const IN_WINDOW = 't.project_id = $1 and t.date between $2 and $3'
-
 /** The days of the window with the rows that were not compared, because they are the same on both sides. */
 function wholeDays(compared: readonly ComparedDay[], { rowsByDay }: WindowLoad): ComparedDay[] {
   const byDay = new Map(compared.map((day) => [day.date, day]))
@@ -87,79 +83,72 @@ function wholeDays(compared: readonly ComparedDay[], { rowsByDay }: WindowLoad):
   })
 }
 
-async function compareDays({ client, sql, keyHasDate, window, whereCompared }: Merge): Promise<ComparedDay[]> {
-  const isInReach = keyHasDate
-    ? whereCompared
-    : `t.project_id = $1 and (t.date between $2 and $3 or exists (select from ${sql.stage} s where ${sql.keysMatch}))`
-  const { rows } = await client.query<ComparedDay>(
-    `select coalesce(s.date, t.date) as date,
-       count(t.project_id) filter (where t.date between $2 and $3) as present,
-       count(s.project_id) as staged,
-       count(*) filter (where t.project_id is null) as inserted,
-       count(*) filter (where s.project_id is null) as deleted,
-       count(*) filter (where t.project_id is not null and s.project_id is not null and ${sql.valuesDiffer}) as updated,
-       count(*) filter (where s.project_id is not null and t.date not between $2 and $3) as moved
-     from (select * from ${sql.table} t where ${isInReach}) t full join ${sql.stage} s on ${sql.keysMatch}
-     group by 1`,
-    window,
-  )
+async function compareDays(merge: Merge): Promise<ComparedDay[]> {
+  const { table, stage, keysMatch, isInWindow } = merge
+  const isInReach = merge.keyHasDate
+    ? merge.isCompared
+    : sql`t.project_id = ${merge.projectId} and (${isInWindow} or exists (select from ${stage} s where ${keysMatch}))`
+  const { rows } = await sql<ComparedDay>`
+    select coalesce(s.date, t.date) as date,
+      count(t.project_id) filter (where ${isInWindow}) as present,
+      count(s.project_id) as staged,
+      count(*) filter (where t.project_id is null) as inserted,
+      count(*) filter (where s.project_id is null) as deleted,
+      count(*) filter (where t.project_id is not null and s.project_id is not null and ${merge.valuesDiffer}) as updated,
+      count(*) filter (where s.project_id is not null and not ${isInWindow}) as moved
+    from (select * from ${table} t where ${isInReach}) t full join ${stage} s on ${keysMatch}
+    group by 1`.execute(merge.tx.db)
   return rows
 }
 
-async function deleteVanished({ client, sql, window, whereCompared }: Merge, days: readonly Day[]): Promise<void> {
-  await client.query(
-    `delete from ${sql.table} t
-     where ${whereCompared} and t.date = any($4::date[]) and not exists (select from ${sql.stage} s where ${sql.keysMatch})`,
-    [...window, days],
-  )
+async function deleteVanished(merge: Merge, days: readonly Day[]): Promise<void> {
+  const { table, stage, keysMatch, isCompared } = merge
+  await sql`
+    delete from ${table} t
+    where ${isCompared} and ${anyOf('t.date', days)}
+      and not exists (select from ${stage} s where ${keysMatch})`.execute(merge.tx.db)
 }
 
 async function updateChanged(merge: Merge, kept: readonly Day[], isStamped: boolean): Promise<void> {
-  const { client, sql, window } = merge
-  await client.query(
-    `update ${sql.table} t set ${sql.assignments}${isStamped ? ', changed_at = now()' : ''} from ${sql.stage} s
-     where ${merge.keyHasDate ? merge.whereCompared : `t.project_id = $1 ${isOnDays(merge)}`} and ${IS_NOT_KEPT}
-       and ${sql.keysMatch} and ${sql.valuesDiffer}`,
-    [...window, kept],
-  )
+  const { table, stage, keysMatch, valuesDiffer, assignments } = merge
+  const isInReach = merge.keyHasDate ? merge.isCompared : sql`t.project_id = ${merge.projectId}`
+  await sql`
+    update ${table} t set ${sql.join(isStamped ? [...assignments, sql`changed_at = now()`] : assignments)}
+    from ${stage} s
+    where ${isInReach} and ${isNotKept(kept)} and ${keysMatch} and ${valuesDiffer}`.execute(merge.tx.db)
 }
 
 async function insertNew(merge: Merge, kept: readonly Day[]): Promise<void> {
-  const { client, sql, window } = merge
-  await client.query(
-    `insert into ${sql.table} (${sql.names.join(', ')}) select ${sql.names.join(', ')} from ${sql.stage} s
-     where ${IS_NOT_KEPT} and not exists (select from ${sql.table} t where t.project_id = $1 ${isOnDays(merge)} and ${sql.keysMatch})`,
-    [...window, kept],
+  const { table, stage, names, keysMatch, isInWindow } = merge
+  const isInReach = merge.keyHasDate ? sql`${keysMatch} and ${isInWindow}` : keysMatch
+  await sql`
+    insert into ${table} (${names})
+    select ${names} from ${stage} s
+    where ${isNotKept(kept)}
+      and not exists (select from ${table} t where t.project_id = ${merge.projectId} and ${isInReach})`.execute(
+    merge.tx.db,
   )
 }
 
 /** A kept day is left exactly as it was: new rows beside the old ones might be the same rows under other keys. */
-const IS_NOT_KEPT = 's.date <> all ($4::date[])'
-
-/**
- * Rows of the table that an update or insert looks at. Without a date in the key, those of all days: then the condition is
- * always true, and is there because Postgres refuses parameters that are not used.
- */
-function isOnDays({ keyHasDate }: Merge): string {
-  return keyHasDate ? 'and t.date between $2 and $3' : 'and $2::date <= $3::date'
+function isNotKept(kept: readonly Day[]): RawBuilder<SqlBool> {
+  return sql`s.date <> all (${kept}::date[])`
 }
 
 /** Rows of the answer that are stored under days outside the window now. */
-async function countMoved({ client, sql, window }: Merge, kept: readonly Day[]): Promise<Map<Day, number>> {
-  const { rows } = await client.query<{ date: Day; count: number }>(
-    `select t.date, count(*) as count from ${sql.table} t join ${sql.stage} s on ${sql.keysMatch}
-     where t.project_id = $1 and t.date not between $2 and $3 and ${IS_NOT_KEPT} group by 1`,
-    [...window, kept],
-  )
+async function countMoved(merge: Merge, kept: readonly Day[]): Promise<Map<Day, number>> {
+  const { table, stage, keysMatch, isInWindow, projectId } = merge
+  const { rows } = await sql<{ date: Day; count: number }>`
+    select t.date, count(*) as count from ${table} t join ${stage} s on ${keysMatch}
+    where t.project_id = ${projectId} and not ${isInWindow} and ${isNotKept(kept)} group by 1`.execute(merge.tx.db)
   return new Map(rows.map(({ date, count }) => [date, count]))
 }
 
 /** Rows that are stored under a day which was read after this answer was asked for: that read wins. Returns their days. */
-async function dropSupersededRows(client: PoolClient, load: WindowLoad, sql: Stage): Promise<Set<Day>> {
-  const { rows } = await client.query<{ date: Day }>(
-    `delete from ${sql.stage} s using ${sql.table} t
-     where ${sql.keysMatch} and t.date not between $1 and $2 and t.date in (${load.newerDays}) returning s.date`,
-    [load.range.from, load.range.to],
-  )
+async function dropSupersededRows(merge: Merge, { newerDays }: WindowLoad): Promise<Set<Day>> {
+  const { table, stage, keysMatch, isInWindow } = merge
+  const { rows } = await sql<{ date: Day }>`
+    delete from ${stage} s using ${table} t
+    where ${keysMatch} and not ${isInWindow} and t.date in (${newerDays}) returning s.date`.execute(merge.tx.db)
   return new Set(rows.map(({ date }) => date))
 }

@@ -1,9 +1,10 @@
+import { type RawBuilder, sql } from 'kysely'
 import type { Day } from '../../core/day.ts'
 import { codeOf } from '../../core/errors.ts'
-import { tableName, type Warehouse } from '../connect.ts'
-import { literal, type Statement, type Transaction } from '../transaction.ts'
+import { dataTable } from '../database.ts'
+import type { Transaction } from '../transaction.ts'
 import { mergeWindow } from './merge-window.ts'
-import { RowHashes, readSnapshot, type Snapshot, type SnapshotRow, snapshotSql } from './row-digest.ts'
+import { RowHashes, type Snapshot, type SnapshotRow, snapshotOf } from './row-digest.ts'
 import { copyRows } from './stage.ts'
 import { type Change, type Effect, effectOf, type Window, type WindowLoad } from './window-effect.ts'
 
@@ -26,31 +27,25 @@ export async function replaceWindow(tx: Transaction, snapshot: Snapshot, load: W
     for (const [date, present] of load.rowsByDay) load.actionOf({ date, present, vanishing: 0 })
     return effectOf(load, new Map())
   }
-  return mergeWindow(tx.client, tx, load, hashes)
+  return mergeWindow(tx, load, hashes)
 }
 
-export function windowSnapshot(
-  warehouse: Warehouse,
-  { projectId, stream, range }: Window,
-  withDigest = true,
-): Statement<Snapshot> {
-  const rows = `${tableName(warehouse, stream.table)} t
-    where project_id = ${literal(projectId)} and date between ${literal(range.from)} and ${literal(range.to)}`
-  const sql = snapshotSql(withDigest ? stream.columns : undefined, rows)
-  return { sql, read: ([row]: SnapshotRow[]) => readSnapshot(row!) }
+export function windowSnapshot({ projectId, stream, range }: Window, withDigest = true): RawBuilder<SnapshotRow> {
+  const rows = sql`${dataTable(stream.table)} t
+    where t.project_id = ${projectId} and t.date between ${range.from} and ${range.to}`
+  return snapshotOf(withDigest ? stream.columns : undefined, rows)
 }
 
 /** False if a row exists already under another day: then only a comparison shows what to do. */
 async function copyStraight(tx: Transaction, load: WindowLoad): Promise<boolean> {
-  const { client } = tx
   const keyHasDate = load.stream.key.includes('date')
-  if (!keyHasDate) await client.query('savepoint straight')
+  if (!keyHasDate) await sql`savepoint straight`.execute(tx.db)
   try {
-    await copyRows(client, tableName(tx, load.stream.table), load.rows)
+    await copyRows(tx, `data.${load.stream.table}`, load.rows)
     return true
   } catch (error) {
     if (keyHasDate || codeOf(error) !== '23505') throw error
-    await client.query('rollback to savepoint straight')
+    await sql`rollback to savepoint straight`.execute(tx.db)
     return false
   }
 }

@@ -1,4 +1,4 @@
-import { quote } from '../../core/identifier.ts'
+import { type RawBuilder, sql } from 'kysely'
 import { JSONB_VERSION_BYTES, type PackedRows } from '../../rows/packed-rows.ts'
 import { PostgresHash } from '../../rows/postgres-hash.ts'
 import type { Column } from '../../streams/stream.ts'
@@ -12,7 +12,7 @@ import type { Column } from '../../streams/stream.ts'
 
 /** These values represent null: among texts one that nobody writes, among days and numbers the lowest there are. */
 const NO_TEXT = new DataView(Uint8Array.of(1).buffer)
-const NO_TEXT_SQL = "E'\\x01'"
+const NO_TEXT_SQL = sql.raw("E'\\x01'")
 const NO_INT = -2_147_483_647
 const NO_NUMBER = -Number.MAX_VALUE
 const [NO_NUMBER_UPPER, NO_NUMBER_LOWER] = halves(NO_NUMBER)
@@ -26,37 +26,38 @@ export interface Snapshot {
 export type SnapshotRow = { count: number; digest: string | null }
 
 /** Counts rows of a table `t` and, if the columns are given, computes their digest. */
-export function snapshotSql(columns: readonly Column[] | undefined, rows: string): string {
-  return `select count(*) as count, ${columns === undefined ? 'null' : digestSql('t', columns)}::text as digest from ${rows}`
+export function snapshotOf(columns: readonly Column[] | undefined, rows: RawBuilder<unknown>): RawBuilder<SnapshotRow> {
+  const digest = columns === undefined ? sql`null` : digestOf(columns)
+  return sql`select count(*) as count, ${digest}::text as digest from ${rows}`
 }
 
 export function readSnapshot({ count, digest }: SnapshotRow): Snapshot {
   return { count, digest: digest === null ? undefined : BigInt(digest) }
 }
 
-/** The expression of the digest of the rows of a table or group, as a bigint; null if there are none. */
-export function digestSql(alias: string, columns: readonly Column[]): string {
-  return `bit_xor(${rowHashSql(alias, columns)})`
+/** The digest of rows `t` as a bigint; null if there are none. */
+function digestOf(columns: readonly Column[]): RawBuilder<string | null> {
+  return sql`bit_xor(${rowHash(columns)})`
 }
 
-/** The expression of the hash of a row, as a bigint. */
-export function rowHashSql(alias: string, columns: readonly Column[]): string {
-  return columns.reduce((before, column, index) => valueHashSql(alias, column, index, before), '0')
+/** The hash of a row `t` as a bigint. */
+export function rowHash(columns: readonly Column[]): RawBuilder<string> {
+  return columns.reduce((before, column, index) => valueHash(column, index, before), sql<string>`0`)
 }
 
-function valueHashSql(alias: string, { name, type }: Column, index: number, before: string): string {
-  const value = `${alias}.${quote(name)}`
+function valueHash({ name, type }: Column, index: number, before: RawBuilder<string>): RawBuilder<string> {
+  const value = sql.ref(`t.${name}`)
   switch (type) {
     case 'text':
-      return `hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
+      return sql`hashtextextended(coalesce(${value}, ${NO_TEXT_SQL}), ${before})`
     case 'double':
-      return `hashfloat8extended(coalesce(${value}, ${NO_NUMBER}), ${before} # ${columnBit(index)})`
+      return sql`hashfloat8extended(coalesce(${value}, ${sql.lit(NO_NUMBER)}), ${before} # ${sql.lit(columnBit(index))})`
     case 'date':
-      return `hashint4extended(coalesce(${value} - date '2000-01-01', ${NO_INT}), ${before})`
+      return sql`hashint4extended(coalesce(${value} - date '2000-01-01', ${sql.lit(NO_INT)}), ${before})`
     case 'boolean':
-      return `hashint4extended(coalesce(${value}::int, ${NO_INT}), ${before})`
+      return sql`hashint4extended(coalesce(${value}::int, ${sql.lit(NO_INT)}), ${before})`
     case 'jsonb':
-      return `hashtextextended(coalesce(${value}::text, ${NO_TEXT_SQL}), ${before})`
+      return sql`hashtextextended(coalesce(${value}::text, ${NO_TEXT_SQL}), ${before})`
   }
 }
 
@@ -81,7 +82,7 @@ export class RowHashes {
     })
   }
 
-  /** The digest as digestSql has it; undefined if there are no rows. */
+  /** The digest as Postgres computes it; undefined if there are no rows. */
   digest(): bigint | undefined {
     return this.count === 0 ? undefined : (BigInt(this.upper) << 32n) | BigInt(this.lower >>> 0)
   }

@@ -1,22 +1,21 @@
 import { finished } from 'node:stream/promises'
-import type { PoolClient } from 'pg'
+import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import { from as copyFrom } from 'pg-copy-streams'
-import { quote } from '../../core/identifier.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Column, ListStream } from '../../streams/stream.ts'
-import { tableName, type Warehouse } from '../connect.ts'
+import { batch, dataTable, writtenOut } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 
-/** A temporary table with the rows of an answer, and the SQL fragments that compare it (s) with the real table (t). */
+/** A temporary table with the rows of an answer, and fragments that compare it (s) with the real table (t). */
 export interface Stage {
-  table: string
-  stage: string
-  /** `project_id` and all columns, quoted. */
-  names: string[]
-  keysMatch: string
-  valuesDiffer: string
+  table: RawBuilder<unknown>
+  stage: RawBuilder<unknown>
+  /** `project_id` and all columns. */
+  names: RawBuilder<unknown>
+  keysMatch: RawBuilder<SqlBool>
+  valuesDiffer: RawBuilder<SqlBool>
   /** "column = s.column, …" for the columns outside the key. */
-  assignments: string
+  assignments: readonly RawBuilder<unknown>[]
 }
 
 interface Staged {
@@ -29,54 +28,58 @@ interface Staged {
  * Copies rows into the temporary table of a stream. It is made once for a connection, because one for each window would
  * bloat the catalogue; behind a pooler, where other clients get the connection, it is dropped with the transaction.
  */
-export async function stageRows(
-  client: PoolClient,
-  warehouse: Warehouse,
-  target: Staged,
-  rows: PackedRows,
-): Promise<Stage> {
-  const sql = stageSql(warehouse, target)
-  const columns = `select ${sql.names.join(', ')} from ${sql.table}`
-  const onCommit = warehouse.isPooled ? 'drop' : 'delete rows'
-  await client.query(
-    `create temporary table if not exists ${sql.stage} on commit ${onCommit} as ${columns} with no data; ${JOIN_BY_HASH}`,
+export async function stageRows(tx: Transaction, target: Staged, rows: PackedRows): Promise<Stage> {
+  const staged = stageOf(target)
+  const { table, stage, names } = staged
+  const onCommit = sql.raw(tx.isPooled ? 'drop' : 'delete rows')
+  await batch<unknown[]>(
+    tx.db,
+    sql`create temporary table if not exists ${stage} on commit ${onCommit} as select ${names} from ${table} with no data`,
+    // Until the end of the transaction: the planner knows nothing of the temporary table and would join by nested loops,
+    // minutes instead of milliseconds. What else the transaction asks finds single rows by index, or joins by hash anyway.
+    sql`set local enable_nestloop = off`,
+    sql`set local enable_mergejoin = off`,
   )
-  if (rows.length > 0) await copyRows(client, sql.stage, rows)
-  return sql
+  if (rows.length > 0) await copyRows(tx, `pg_temp.${stageName(target)}`, rows)
+  return staged
 }
 
-// Until the end of the transaction: the planner knows nothing of the temporary table and would join by nested loops, minutes
-// instead of milliseconds. What else the transaction asks finds single rows by index, or joins by hash anyway.
-const JOIN_BY_HASH = 'set local enable_nestloop = off; set local enable_mergejoin = off'
+const stageName = ({ table }: Staged) => `stage_${table}`
 
-function stageSql(warehouse: Warehouse, target: Staged): Stage {
+function stageOf(target: Staged): Stage {
   const others = target.columns.map(({ name }) => name).filter((name) => !target.key.includes(name))
-  const side = (alias: string) => `(${others.map((name) => `${alias}.${quote(name)}`).join(', ')})`
+  const side = (alias: string) => sql`(${sql.join(others.map((name) => sql.ref(`${alias}.${name}`)))})`
+  const keys = target.key.map((name) => isEqual(target.columns, name))
   return {
-    table: tableName(warehouse, target.table),
-    stage: quote('pg_temp', `stage_${target.table}`),
-    names: ['project_id', ...target.columns.map(({ name }) => name)].map((name) => quote(name)),
-    keysMatch: ['t.project_id = s.project_id', ...target.key.map((name) => equal(target.columns, name))].join(' and '),
+    table: dataTable(target.table),
+    stage: sql.table(`pg_temp.${stageName(target)}`),
+    names: namesOf(target.columns),
+    keysMatch: sql`${sql.join([sql`t.project_id = s.project_id`, ...keys], sql` and `)}`,
     // A table whose columns are all key has nothing that could differ.
-    valuesDiffer: others.length === 0 ? 'false' : `${side('t')} is distinct from ${side('s')}`,
-    assignments: others.map((name) => `${quote(name)} = s.${quote(name)}`).join(', '),
+    valuesDiffer: others.length === 0 ? sql`false` : sql`${side('t')} is distinct from ${side('s')}`,
+    assignments: others.map((name) => sql`${sql.id(name)} = s.${sql.id(name)}`),
   }
 }
 
+function namesOf(columns: readonly Column[]): RawBuilder<unknown> {
+  return sql`${sql.join(['project_id', ...columns.map(({ name }) => name)].map((name) => sql.id(name)))}`
+}
+
 /** Equality that a hash join can use though ids may be null: no id is the empty text. */
-function equal(columns: readonly Column[], name: string): string {
-  const column = quote(name)
-  const text = columns.find((candidate) => candidate.name === name)?.type === 'text'
-  return text ? `coalesce(t.${column}, '') = coalesce(s.${column}, '')` : `t.${column} = s.${column}`
+function isEqual(columns: readonly Column[], name: string): RawBuilder<SqlBool> {
+  const isText = columns.find((candidate) => candidate.name === name)?.type === 'text'
+  return isText
+    ? sql`coalesce(t.${sql.id(name)}, '') = coalesce(s.${sql.id(name)}, '')`
+    : sql`t.${sql.id(name)} = s.${sql.id(name)}`
 }
 
 // For the rows of one page.
 const COPY_MS = 180_000
 
-/** COPY of rows of one project into a table. `table` is quoted already. */
-export async function copyRows(client: PoolClient, table: string, rows: PackedRows): Promise<void> {
-  const names = ['project_id', ...rows.columns.map(({ name }) => name)].map((name) => quote(name)).join(', ')
-  const copy = copyFrom(`copy ${table} (${names}) from stdin with (format binary)`)
+/** COPY of rows of one project into a table. */
+export async function copyRows({ client, db }: Transaction, table: string, rows: PackedRows): Promise<void> {
+  const statement = sql`copy ${sql.table(table)} (${namesOf(rows.columns)}) from stdin with (format binary)`
+  const copy = copyFrom(writtenOut(db, statement))
   const stream = client.query(Object.assign(copy, { query_timeout: COPY_MS }))
   ignoreLateWrites(stream)
   let over = false
@@ -110,10 +113,8 @@ function ignoreLateWrites(stream: ReturnType<typeof copyFrom>): void {
 /** Inserts rows that are part of a list and not all of it; those that are there stay. Returns how many were new. */
 export async function insertNewRows(tx: Transaction, stream: ListStream, rows: PackedRows): Promise<number> {
   if (rows.length === 0) return 0
-  const sql = await stageRows(tx.client, tx, stream, rows)
-  const names = sql.names.join(', ')
-  const { rowCount } = await tx.client.query(
-    `insert into ${sql.table} (${names}) select ${names} from ${sql.stage} on conflict do nothing`,
-  )
-  return rowCount ?? 0
+  const { table, stage, names } = await stageRows(tx, stream, rows)
+  const { numAffectedRows } = await sql`
+    insert into ${table} (${names}) select ${names} from ${stage} on conflict do nothing`.execute(tx.db)
+  return Number(numAffectedRows ?? 0)
 }

@@ -1,3 +1,4 @@
+import type { RawBuilder } from 'kysely'
 import type { Day, Range } from '../../core/day.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { DayStream } from '../../streams/stream.ts'
@@ -43,8 +44,8 @@ export interface WindowLoad extends Window {
   rowsByDay: ReadonlyMap<Day, number>
   /** Called for each day that has rows in the table or in the answer. */
   actionOf: (day: DayLoss) => Action
-  /** A query of the days that were read after this read began: their rows are left alone. */
-  newerDays: string
+  /** The days that were read after this read began: their rows are left alone. */
+  newerDays: RawBuilder<{ date: Day }>
 }
 
 /** The effect of a load that kept the rows of no day. */

@@ -1,6 +1,7 @@
+import { escapeLiteral } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
-import { literal, type Transaction } from '../transaction.ts'
+import type { Transaction } from '../transaction.ts'
 import { COMMENTS, customNote, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, type TableNote, VIEWS } from './catalogue.ts'
 
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
@@ -33,7 +34,7 @@ export async function applyComments({ client, schema, opsSchema }: Transaction, 
   )
   const statements: string[] = []
   const comment = (object: string, text: string | null, wanted: string | undefined) => {
-    if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${literal(wanted)}`)
+    if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${escapeLiteral(wanted)}`)
   }
   for (const { name, text } of schemas)
     comment(`schema ${quote(name)}`, text, name === schema ? COMMENTS.schemas.schema : COMMENTS.schemas.ops)

@@ -1,9 +1,11 @@
+import { type RawBuilder, sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { helpOn } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
-import { inTransaction, LONG_WORK, literal, runBatch, type Statement, type Transaction } from '../transaction.ts'
+import { batch } from '../database.ts'
+import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
 import { type Migration, readMigrations, withSchemas } from './migrations.ts'
 import { applyRelations } from './relations.ts'
@@ -23,18 +25,18 @@ export interface MigrationResult {
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
-const LOCK: Statement<undefined> = { sql: 'select pg_advisory_xact_lock(7265190401)', read: () => undefined }
+const LOCK = sql`select pg_advisory_xact_lock(7265190401)`
 
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
     const work = async (tx: Transaction): Promise<MigrationResult> => {
-      const [, made] = await runBatch(tx.client, LOCK, whatIsMade(tx))
+      const [, [made]] = await batch(tx.db, LOCK, whatIsMade(tx))
       const isTrusting = config.warehouse.allow_foreign_owner
       const foreign = isTrusting ? undefined : await findForeignObjects(tx, config)
-      const complaint = foreign ?? (made.ledger ? undefined : await findNamesakes(tx))
+      const complaint = foreign ?? (made!.ledger ? undefined : await findNamesakes(tx))
       if (complaint !== undefined) throw new UsageError(complaint)
-      await makeLedger(tx, made)
+      await makeLedger(tx, made!)
       const applied = await applyFiles(tx)
       const repaired = await repairMigrated(tx)
       const tables = await ensureStreamTables(tx, config)
@@ -73,12 +75,12 @@ interface Made {
   checksums: boolean
 }
 
-function whatIsMade({ schema, opsSchema }: Warehouse): Statement<Made> {
-  const hasSchema = (name: string) => `exists (select from pg_namespace where nspname = ${literal(name)})`
-  const ledger = `to_regclass(${literal(quote(opsSchema, 'migrations'))})`
-  const sql = `select ${hasSchema(schema)} as schema, ${hasSchema(opsSchema)} as ops, ${ledger} is not null as ledger,
-    exists (select from pg_attribute where attrelid = ${ledger} and attname = 'checksum' and not attisdropped) as checksums`
-  return { sql, read: ([row]: Made[]) => row! }
+function whatIsMade({ schema, opsSchema }: Warehouse): RawBuilder<Made> {
+  const hasSchema = (name: string) => sql`exists (select from pg_namespace where nspname = ${name})`
+  const ledger = sql`to_regclass(${quote(opsSchema, 'migrations')})`
+  return sql`
+    select ${hasSchema(schema)} as schema, ${hasSchema(opsSchema)} as ops, ${ledger} is not null as ledger,
+      exists (select from pg_attribute where attrelid = ${ledger} and attname = 'checksum' and not attisdropped) as checksums`
 }
 
 /** Asked before: "if not exists" would lock the table on every run, and ask for the right to create schemas. */

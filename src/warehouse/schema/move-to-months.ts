@@ -47,7 +47,7 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await applyRestrictions(tx)
     for (const grant of grants) await client.query(grant)
     // The views still read the old table, and are renewed before anything leaves it.
-    await tx.ops.updateTable('views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
+    await tx.db.updateTable('ops.views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
   }
   await inTransaction(warehouse, work, undefined, LONG_WORK)
 }

@@ -29,9 +29,9 @@ export async function readRelations({ pool }: Warehouse, schema: string): Promis
 }
 
 /** The reports that have tables, configured or not. */
-export async function readReports({ ops }: Warehouse): Promise<ReportConfig[]> {
-  const known = await ops
-    .selectFrom('reports')
+export async function readReports({ db }: Warehouse): Promise<ReportConfig[]> {
+  const known = await db
+    .selectFrom('ops.reports')
     .select(['name', 'of', 'dimensions', 'filters', 'having'])
     .orderBy('name')
     .execute()
@@ -50,7 +50,7 @@ export async function ensureStreamTables(
   tx: Transaction,
   config: Config,
 ): Promise<{ made: string[]; remade: string[]; repaired: string[] }> {
-  const { ops, schema } = tx
+  const { db, schema } = tx
   const { reports, custom_streams } = config
   const known = await refuseChanged(tx, config)
   const there = await readRelations(tx, schema)
@@ -83,7 +83,7 @@ export async function ensureStreamTables(
     if (await ensure(reportStream(report), 'reports', isKnown)) {
       const filters = JSON.stringify(report.filters)
       const having = report.having && JSON.stringify(report.having)
-      await ops.insertInto('reports').values({ name, dimensions, filters, of, having }).execute()
+      await db.insertInto('ops.reports').values({ name, dimensions, filters, of, having }).execute()
     }
   }
   // Views go on reading reports of domains and URLs that are no longer configured, so these get new columns, too.
@@ -96,8 +96,8 @@ export async function ensureStreamTables(
   for (const custom of custom_streams) {
     const isKnown = known.streams.some(({ name }) => name === custom.name)
     if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', isKnown))
-      await ops
-        .insertInto('custom_streams')
+      await db
+        .insertInto('ops.custom_streams')
         .values({ name: custom.name, definition: meaningOf(custom) })
         .execute()
   }
@@ -111,8 +111,8 @@ export async function refuseChanged(warehouse: Warehouse, { reports, custom_stre
     const report = reports.find(({ name }) => name === known.name)
     if (report !== undefined) refuseChangedReport(known, report)
   }
-  const { ops } = warehouse
-  const streams = custom_streams.length === 0 ? [] : await ops.selectFrom('custom_streams').selectAll().execute()
+  const { db } = warehouse
+  const streams = custom_streams.length === 0 ? [] : await db.selectFrom('ops.custom_streams').selectAll().execute()
   for (const { name, definition } of streams) {
     const custom = custom_streams.find((stream) => stream.name === name)
     if (custom === undefined || meaningOf(definition as CustomStream) === meaningOf(custom)) continue
@@ -159,7 +159,7 @@ async function repairTable(tx: Transaction, table: KnownTable): Promise<string |
     await tx.client.query(`alter table ${name} ${added.map(({ sql }) => `add column ${sql}`).join(', ')}`)
   }
   // Nothing of the stream is read any more: a first read is no change of the service.
-  const forgotten = await tx.ops.deleteFrom('coverage').where('stream', '=', stream.table).executeTakeFirst()
+  const forgotten = await tx.db.deleteFrom('ops.coverage').where('stream', '=', stream.table).executeTakeFirst()
   return `${missing}: missing, and made again; ${count(Number(forgotten.numDeletedRows), 'day')} to be read again`
 }
 

@@ -1,8 +1,10 @@
+import { type RawBuilder, sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
 import { slowQuery, tableName, type Warehouse } from '../connect.ts'
-import { inTransaction, LONG_WORK, literal, type Statement, type Transaction } from '../transaction.ts'
+import { dataTable } from '../database.ts'
+import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
 
 /*
@@ -48,8 +50,7 @@ export async function applySummaries(tx: Transaction, config: Config, newTables:
       `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
     )
     for (const table of [byPrompt, CHATS]) {
-      const days = `(select distinct project_id, date from ${quote(tx.schema, table)})`
-      await client.query(openPeriods(tx, table, days))
+      await openPeriods(table, sql`select distinct project_id, date from ${dataTable(table)}`).execute(tx.db)
     }
   }
   if (byDay !== undefined && (await apply(byDay, ['usual_of']))) {
@@ -59,38 +60,37 @@ export async function applySummaries(tx: Transaction, config: Config, newTables:
 }
 
 /** Opens the weeks and months of days, given as a query of project_id and date. */
-function openPeriods(warehouse: Warehouse, table: string, days: string): string {
-  const ops = (name: string) => quote(warehouse.opsSchema, name)
-  return `insert into ${ops('open_periods')}
-    select distinct d.project_id, ${literal(table)}, p.unit, p.start from ${days} d cross join lateral ${ops('periods_of')}(d.date) p
+function openPeriods(table: string, days: RawBuilder<unknown>): RawBuilder<object> {
+  return sql`
+    insert into ${sql.table('ops.open_periods')}
+    select distinct d.project_id, ${table}, p.unit, p.start
+    from (${days}) d cross join lateral ${sql.table('ops.periods_of')}(d.date) p
     on conflict do nothing`
 }
 
 /** The statements by which a load notes the days whose rows it changed. */
 export function noteChangedDays(
-  warehouse: Warehouse,
   config: Config,
   { projectId, table, days }: { projectId: string; table: string; days: readonly Day[] },
-): Statement<undefined>[] {
+): RawBuilder<unknown>[] {
   if (days.length === 0) return []
   const { byPrompt, byDay } = summarized(config)
-  const project = literal(projectId)
-  const list = `array[${days.map(literal).join(', ')}]::date[]`
-  const statements: string[] = []
-  if (table === byPrompt || table === CHATS) {
-    statements.push(openPeriods(warehouse, table, `(select ${project} as project_id, unnest(${list}) as date)`))
-  }
+  const statements: RawBuilder<unknown>[] = []
+  if (table === byPrompt || table === CHATS)
+    statements.push(openPeriods(table, sql`select ${projectId} as project_id, unnest(${days}::date[]) as date`))
   if (table === byDay) {
-    const usual = quote(warehouse.opsSchema, 'usual_projects')
     statements.push(
-      `insert into ${usual} as u (project_id, due_days) values (${project}, ${list})
-       on conflict (project_id) do update set due_days = array(select unnest(u.due_days) union select unnest(excluded.due_days))`,
+      sql`
+        insert into ${sql.table('ops.usual_projects')} as u (project_id, due_days) values (${projectId}, ${days}::date[])
+        on conflict (project_id) do update
+        set due_days = array(select unnest(u.due_days) union select unnest(excluded.due_days))`,
       // The days that are compared with a changed one. The usual values of the changed day itself depend on others.
-      `delete from ${quote(warehouse.opsSchema, 'usual_days')} where project_id = ${project}
-       and date in (select day + 7 * week from unnest(${list}) day cross join generate_series(1, 8) week)`,
+      sql`
+        delete from ${sql.table('ops.usual_days')} where project_id = ${projectId}
+          and date in (select day + 7 * week from unnest(${days}::date[]) day cross join generate_series(1, 8) week)`,
     )
   }
-  return statements.map((sql) => ({ sql, read: () => undefined }))
+  return statements
 }
 
 /** Notes weeks whose sums differ from their rows, and all usual values: somebody else may have changed rows. */
@@ -98,8 +98,8 @@ export async function recheckSummaries(warehouse: Warehouse, config: Config): Pr
   const { byPrompt } = summarized(config)
   const ops = (name: string) => quote(warehouse.opsSchema, name)
   if (byPrompt !== undefined) {
-    const days = `(${fillIn(readSql('queries/differing_weeks'), warehouse, byPrompt)})`
-    await warehouse.pool.query(slowQuery(openPeriods(warehouse, byPrompt, days)))
+    const days = sql.raw(fillIn(readSql('queries/differing_weeks'), warehouse, byPrompt))
+    await openPeriods(byPrompt, days).execute(warehouse.slowDb)
   }
   await warehouse.pool.query(`update ${ops('usual_projects')} set is_due = true where not is_due`)
 }
@@ -129,16 +129,16 @@ export async function refreshSummaries(warehouse: Warehouse, config: Config, sig
 /** Days before the first one that is left were dropped with their partition. */
 async function openDropped(warehouse: Warehouse, report: string): Promise<void> {
   const firstOf = (table: string) =>
-    `coalesce((select min(date) from ${quote(warehouse.schema, table)} t where t.project_id = p.project_id), 'infinity')`
+    sql`coalesce((select min(date) from ${dataTable(table)} t where t.project_id = p.project_id), 'infinity')`
   // Materialized, because Postgres would look the first days up for each day that was summed.
-  const dropped = `(
+  const dropped = sql`
     with first as materialized (
-      select p.project_id, ${firstOf(report)} as answers, ${firstOf(CHATS)} as chats from ${quote(warehouse.schema, 'projects')} p
+      select p.project_id, ${firstOf(report)} as answers, ${firstOf(CHATS)} as chats from ${sql.table('data.projects')} p
     )
-    select d.project_id, d.date from first f join ${quote(warehouse.opsSchema, 'prompt_days')} d on d.project_id = f.project_id
+    select d.project_id, d.date from first f join ${sql.table('ops.prompt_days')} d on d.project_id = f.project_id
       and d.date < greatest(f.answers, f.chats)
-    where d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats)`
-  await warehouse.pool.query(openPeriods(warehouse, report, dropped))
+    where d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats`
+  await openPeriods(report, dropped).execute(warehouse.db)
 }
 
 interface OpenPeriods {

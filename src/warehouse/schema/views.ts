@@ -234,15 +234,15 @@ function fingerprintOf(text: string): string {
 }
 
 /** By name, what the texts of views and functions were when they were last made. */
-export async function readFingerprints({ ops }: Warehouse): Promise<Map<string, string>> {
-  const made = await ops.selectFrom('views').select(['name', 'fingerprint']).execute()
+export async function readFingerprints({ db }: Warehouse): Promise<Map<string, string>> {
+  const made = await db.selectFrom('ops.views').select(['name', 'fingerprint']).execute()
   return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
 }
 
-async function saveFingerprint({ ops }: Warehouse, name: string, text: string): Promise<void> {
+async function saveFingerprint({ db }: Warehouse, name: string, text: string): Promise<void> {
   const fingerprint = fingerprintOf(text)
-  await ops
-    .insertInto('views')
+  await db
+    .insertInto('ops.views')
     .values({ name, fingerprint })
     .onConflict((conflict) => conflict.column('name').doUpdateSet({ fingerprint }))
     .execute()
