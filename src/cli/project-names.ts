@@ -1,9 +1,10 @@
+import { sql } from 'kysely'
 import { hasDatabase, refuseUnknown, UnknownProjectError, withExisting } from '../app/open-services.ts'
 import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { inQuotes } from '../core/text.ts'
-import { tableName, type Warehouse } from '../warehouse/connect.ts'
+import type { Warehouse } from '../warehouse/connect.ts'
 import { clipTo, faint } from './table.ts'
 
 /* Projects as people know them: by their names, and by ids short enough to read if a name is not known or not enough. */
@@ -18,15 +19,11 @@ const LONGEST_NAME = 40
 
 /** The projects of the warehouse and their names, which may be null; none if it has no tables yet. */
 async function readProjects(warehouse: Warehouse): Promise<{ project_id: string; name: string | null }[]> {
-  const { pool, schema } = warehouse
-  const { rows: found } = await pool.query("select from pg_tables where schemaname = $1 and tablename = 'projects'", [
-    schema,
-  ])
+  const { db, schema } = warehouse
+  const { rows: found } = await sql`
+    select from pg_tables where schemaname = ${schema} and tablename = 'projects'`.execute(db)
   if (found.length === 0) return []
-  const { rows } = await pool.query<{ project_id: string; name: string | null }>(
-    `select project_id, name from ${tableName(warehouse, 'projects')} order by project_id`,
-  )
-  return rows
+  return db.selectFrom('data.projects').select(['project_id', 'name']).orderBy('project_id').execute()
 }
 
 export async function readProjectNames(warehouse: Warehouse): Promise<Map<string, string>> {

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { sql } from 'kysely'
 import type PgBoss from 'pg-boss'
 import type { Config } from '../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../core/errors.ts'
@@ -36,9 +37,8 @@ export function queueSchema(warehouse: Warehouse): string {
 
 /** False if no process ever used the queue of this warehouse. */
 export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
-  const { rows } = await warehouse.pool.query<{ there: boolean }>('select to_regclass($1) is not null as there', [
-    quote(queueSchema(warehouse), 'version'),
-  ])
+  const { rows } = await sql<{ there: boolean }>`
+    select to_regclass(${quote(queueSchema(warehouse), 'version')}) is not null as there`.execute(warehouse.db)
   return rows[0]!.there
 }
 
@@ -109,7 +109,7 @@ export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Pr
     db.selectFrom('ops.workers').select('queue').execute(),
     db.selectFrom('ops.run_windows').select('queue').distinct().execute(),
     api.getQueues(),
-    warehouse.pool.query<{ now: Date }>('select now() as now'),
+    sql<{ now: Date }>`select now() as now`.execute(warehouse.db),
   ])
   const unusedSince = clock.rows[0]!.now.getTime() - UNUSED_MS
   const used = new Set([name, ...[...workers, ...windows].map(({ queue }) => queue)])

@@ -1,5 +1,5 @@
+import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasQueue } from './boss.ts'
 import { liveWorkers, type WorkerState } from './workers.ts'
@@ -15,48 +15,41 @@ interface DeadWindow {
   since: Date
 }
 
+const DEAD_WINDOWS = sql.table('ops.dead_windows')
+
 export type NewDeadWindow = Omit<DeadWindow, 'id' | 'since'> & { runId: number }
 
-export async function saveDeadWindows(
-  { pool, opsSchema, redactor }: Warehouse,
-  windows: readonly NewDeadWindow[],
-): Promise<void> {
+export async function saveDeadWindows({ db, redactor }: Warehouse, windows: readonly NewDeadWindow[]): Promise<void> {
   if (windows.length === 0) return
-  const columns = 'run_id, project_id, stream, from_date, to_date, reason'
   const rows = windows.map(({ runId, project, stream, range, reason }) => {
     const of = { run_id: runId, project_id: project, stream, from_date: range?.from, to_date: range?.to }
     return { ...of, reason: redactor.text(reason) }
   })
-  const table = quote(opsSchema, 'dead_windows')
-  await pool.query(
-    `insert into ${table} (${columns}) select ${columns} from json_populate_recordset(null::${table}, $1)`,
-    [JSON.stringify(rows)],
-  )
+  const columns = sql`run_id, project_id, stream, from_date, to_date, reason`
+  await sql`
+    insert into ${DEAD_WINDOWS} (${columns})
+    select ${columns} from json_populate_recordset(null::${DEAD_WINDOWS}, ${JSON.stringify(rows)})`.execute(db)
 }
 
-/** SQL that is true for a dead window `d` of which a day, or the list, was not read since. Any run may have read it, also one without a queue. */
-function isUnread({ opsSchema }: Warehouse): string {
-  return `exists (
-    select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day
-    where not exists (
-      select from ${quote(opsSchema, 'coverage')} c
-      where c.project_id = d.project_id and c.stream = d.stream and c.read_at > d.failed_at
-        and (d.from_date is null or c.date = day::date)))`
-}
+/** A dead window `d` of which a day, or the list, was not read since. Any run may have read it, also one without a queue. */
+const isUnread = sql`exists (
+  select from generate_series(coalesce(d.from_date, current_date), coalesce(d.to_date, current_date), interval '1 day') day
+  where not exists (
+    select from ${sql.table('ops.coverage')} c
+    where c.project_id = d.project_id and c.stream = d.stream and c.read_at > d.failed_at
+      and (d.from_date is null or c.date = day::date)))`
 
-export async function pruneDeadWindows(warehouse: Warehouse): Promise<void> {
-  const table = quote(warehouse.opsSchema, 'dead_windows')
-  await warehouse.pool.query(`delete from ${table} d where not ${isUnread(warehouse)}`)
+export async function pruneDeadWindows({ db }: Warehouse): Promise<void> {
+  await sql`delete from ${DEAD_WINDOWS} d where not ${isUnread}`.execute(db)
 }
 
 /** The latest word on each window that is still to be read. */
 async function readDeadWindows(warehouse: Warehouse): Promise<DeadWindow[]> {
-  const { rows } = await warehouse.pool.query<Omit<DeadWindow, 'range'> & { from: Day | null; to: Day }>(
-    `select distinct on (project_id, stream, from_date, to_date) dead_id as id, project_id as project, stream,
-       from_date as from, to_date as to, reason, failed_at as since
-     from ${quote(warehouse.opsSchema, 'dead_windows')} d where ${isUnread(warehouse)}
-     order by project_id, stream, from_date, to_date, dead_id desc`,
-  )
+  const { rows } = await sql<Omit<DeadWindow, 'range'> & { from: Day | null; to: Day }>`
+    select distinct on (project_id, stream, from_date, to_date) dead_id as id, project_id as project, stream,
+      from_date as from, to_date as to, reason, failed_at as since
+    from ${DEAD_WINDOWS} d where ${isUnread}
+    order by project_id, stream, from_date, to_date, dead_id desc`.execute(warehouse.db)
   return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
 }
 
@@ -80,11 +73,10 @@ export async function readQueueStatus(warehouse: Warehouse, queue: string): Prom
   if (!(await hasQueue(warehouse))) return undefined
   const [workers, counts, dead] = await Promise.all([
     liveWorkers(warehouse),
-    warehouse.pool.query<{ waiting: number; active: number; oldest: Date | null }>(
-      `select count(*) filter (where state = 'queued') as waiting, count(*) filter (where state = 'taken') as active,
-         min(queued_at) filter (where state = 'queued') as oldest
-       from ${quote(warehouse.opsSchema, 'run_windows')}`,
-    ),
+    sql<{ waiting: number; active: number; oldest: Date | null }>`
+      select count(*) filter (where state = 'queued') as waiting, count(*) filter (where state = 'taken') as active,
+        min(queued_at) filter (where state = 'queued') as oldest
+      from ${sql.table('ops.run_windows')}`.execute(warehouse.db),
     readDeadWindows(warehouse),
   ])
   const known = workers.map((worker) => ({ ...worker, is_current: worker.queue === queue }))

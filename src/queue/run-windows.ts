@@ -1,5 +1,5 @@
+import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
-import { quote } from '../core/identifier.ts'
 import type { ItemResult, Run } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { anyOf } from '../warehouse/database.ts'
@@ -62,8 +62,8 @@ export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   return { seconds: first.seconds + second.seconds, statuses }
 }
 
-const table = ({ opsSchema }: Warehouse) => quote(opsSchema, 'run_windows')
-const runsOf = ({ opsSchema }: Warehouse) => quote(opsSchema, 'runs')
+const WINDOWS = sql.table('ops.run_windows')
+const RUNS = sql.table('ops.runs')
 
 /** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
@@ -80,12 +80,11 @@ export async function enqueueWindows(
       windows.map(({ id, priority }) => ({ id, name, priority })),
       within(tx),
     )
-    await tx.client.query(
-      `insert into ${table(warehouse)} (window_id, run_id, queue, project_id, stream, from_date, to_date, priority, request)
-       select window_id, $1, $2, project_id, stream, from_date, to_date, priority, $3
-       from json_populate_recordset(null::${table(warehouse)}, $4) on conflict do nothing`,
-      [runId, name, JSON.stringify(settings), JSON.stringify(rows)],
-    )
+    await sql`
+      insert into ${WINDOWS}
+        (window_id, run_id, queue, project_id, stream, from_date, to_date, priority, request)
+      select window_id, ${runId}, ${name}, project_id, stream, from_date, to_date, priority, ${JSON.stringify(settings)}
+      from json_populate_recordset(null::${WINDOWS}, ${JSON.stringify(rows)}) on conflict do nothing`.execute(tx.db)
   })
 }
 
@@ -100,15 +99,14 @@ export async function takeWindows(
   return inTransaction(warehouse, async (tx) => {
     const ids = await fetchJobs(queue, tx, most)
     if (ids.length === 0) return []
-    const { rows } = await tx.client.query<TakenWindow & { from: Day | null; to: Day }>(
-      `update ${table(warehouse)} w set state = 'taken', worker_id = $2, taken_at = now(), progress_at = now(),
-         stalls_at = clock_timestamp() + make_interval(secs => $3)
-       from ${runsOf(warehouse)} r
-       where w.window_id = any($1) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive('r')}
-       returning w.window_id as id, w.run_id as "runId", w.project_id as project, w.stream, w.from_date as from, w.to_date as to,
-         w.request as settings, w.failures, w.result->'cost' as spent`,
-      [ids, workerId, stallAfterMs / 1000],
-    )
+    const { rows } = await sql<TakenWindow & { from: Day | null; to: Day }>`
+      update ${WINDOWS} w
+      set state = 'taken', worker_id = ${workerId}, taken_at = now(), progress_at = now(),
+        stalls_at = clock_timestamp() + make_interval(secs => ${stallAfterMs / 1000})
+      from ${RUNS} r
+      where w.window_id = any(${ids}) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive}
+      returning w.window_id as id, w.run_id as "runId", w.project_id as project, w.stream, w.from_date as from,
+        w.to_date as to, w.request as settings, w.failures, w.result->'cost' as spent`.execute(tx.db)
     const unwanted = ids.filter((id) => !rows.some((row) => row.id === id))
     if (unwanted.length > 0) {
       await api.deleteJob(name, unwanted, within(tx))
@@ -120,9 +118,7 @@ export async function takeWindows(
 }
 
 /** SQL that is true for a run in progress. Its lease may have expired while the database was away. */
-function isAlive(alias: string): string {
-  return `${alias}.outcome is null and ${alias}.lease_expires_at > clock_timestamp() - interval '1 minute'`
-}
+const isAlive = sql`r.outcome is null and r.lease_expires_at > clock_timestamp() - interval '1 minute'`
 
 /** The run that a window belongs to is over. */
 class RunOverError extends Error {
@@ -135,23 +131,20 @@ class RunOverError extends Error {
  */
 export async function publishResult(
   tx: Transaction,
-  { api, name, warehouse }: Queue,
+  { api, name }: Queue,
   { id, acceptDeletes }: { id: string; acceptDeletes: boolean },
   result: WindowResult,
 ): Promise<void> {
   await api.deleteJob(name, id, within(tx))
   if (acceptDeletes) {
-    const live = await tx.client.query(
-      `select from ${table(warehouse)} w join ${runsOf(warehouse)} r on r.run_id = w.run_id
-       where w.window_id = $1 and r.outcome is null and r.lease_expires_at > clock_timestamp()`,
-      [id],
-    )
-    if (live.rowCount === 0) throw new RunOverError('the run that asked for this window is over')
+    const live = await sql`
+      select from ${WINDOWS} w join ${RUNS} r on r.run_id = w.run_id
+      where w.window_id = ${id} and r.outcome is null and r.lease_expires_at > clock_timestamp()`.execute(tx.db)
+    if (live.rows.length === 0) throw new RunOverError('the run that asked for this window is over')
   }
-  await tx.client.query(
-    `update ${table(warehouse)} set state = 'done', result = $2, worker_id = null where window_id = $1 and state <> 'done'`,
-    [id, tx.redactor.json(JSON.stringify(result))],
-  )
+  await sql`
+    update ${WINDOWS} set state = 'done', result = ${tx.redactor.json(JSON.stringify(result))}, worker_id = null
+    where window_id = ${id} and state <> 'done'`.execute(tx.db)
 }
 
 /** How a release is counted. */
@@ -177,12 +170,10 @@ export async function releaseWindow(
 ): Promise<'released' | 'given-up' | 'run-over' | 'not-mine'> {
   const { api, warehouse } = queue
   const { workerId, spent, isLoss } = release
-  const isMine = `window_id = $1 and state = 'taken' and worker_id = $2`
+  const isMine = sql`window_id = ${id} and state = 'taken' and worker_id = ${workerId}`
   const work = async (tx: Transaction) => {
-    const { rows } = await tx.client.query<{ name: string; losses: number; priority: number; request: RunSettings }>(
-      `select queue as name, losses, priority, request from ${table(warehouse)} where ${isMine}`,
-      [id, workerId],
-    )
+    const { rows } = await sql<{ name: string; losses: number; priority: number; request: RunSettings }>`
+      select queue as name, losses, priority, request from ${WINDOWS} where ${isMine}`.execute(tx.db)
     const [found] = rows
     if (found === undefined) return 'not-mine'
     const { name, losses, priority, request } = found
@@ -191,13 +182,14 @@ export async function releaseWindow(
       return 'given-up'
     }
     await api.deleteJob(name, id, within(tx))
-    const { rowCount } = await tx.client.query(
-      `update ${table(warehouse)} set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
-         failures = failures + $3, losses = losses + $4, result = coalesce($5::jsonb, result) where ${isMine}`,
-      [id, workerId, spent ? 1 : 0, isLoss ? 1 : 0, spent && JSON.stringify({ cost: spent })],
-    )
+    const { numAffectedRows } = await sql`
+      update ${WINDOWS}
+      set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
+        failures = failures + ${spent ? 1 : 0}, losses = losses + ${isLoss ? 1 : 0},
+        result = coalesce(${spent && JSON.stringify({ cost: spent })}::jsonb, result)
+      where ${isMine}`.execute(tx.db)
     // Taken over between the two: the job of the other one stays.
-    if (rowCount === 0) throw new TakenOverError('another worker has this window')
+    if (numAffectedRows === 0n) throw new TakenOverError('another worker has this window')
     await api.insert([{ id, name, priority }], within(tx))
     return 'released'
   }
@@ -226,10 +218,9 @@ export async function readResults(
   runId: number,
   most: number,
 ): Promise<{ id: string; result: WindowResult }[]> {
-  const { rows } = await warehouse.pool.query<{ id: string; result: WindowResult }>(
-    `select window_id as id, result from ${table(warehouse)} where run_id = $1 and state = 'done' limit $2`,
-    [runId, most],
-  )
+  const { rows } = await sql<{ id: string; result: WindowResult }>`
+    select window_id as id, result from ${WINDOWS}
+    where run_id = ${runId} and state = 'done' limit ${most}`.execute(warehouse.db)
   return rows
 }
 
@@ -239,10 +230,9 @@ export async function deleteResults({ db }: Warehouse, ids: readonly string[]): 
 
 /** Which of these windows are no longer there. */
 export async function missingWindows(warehouse: Warehouse, ids: readonly string[]): Promise<string[]> {
-  const { rows } = await warehouse.pool.query<{ id: string }>(
-    `select id from unnest($1::uuid[]) id where not exists (select from ${table(warehouse)} w where w.window_id = id)`,
-    [ids],
-  )
+  const { rows } = await sql<{ id: string }>`
+    select id from unnest(${ids}::uuid[]) id
+    where not exists (select from ${WINDOWS} w where w.window_id = id)`.execute(warehouse.db)
   return rows.map(({ id }) => id)
 }
 
@@ -253,18 +243,16 @@ export async function withdrawWindows(
   { most = 1000, project }: { most?: number; project?: string | undefined } = {},
 ): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
-    const found = await tx.client.query<{ window_id: string }>(
-      `select window_id from ${table(warehouse)} where run_id = $1 and state = 'queued' and ($2::text is null or project_id = $2)
-       order by priority desc limit $3`,
-      [runId, project, most],
-    )
+    const found = await sql<{ window_id: string }>`
+      select window_id from ${WINDOWS}
+      where run_id = ${runId} and state = 'queued' and (${project ?? null}::text is null or project_id = ${project ?? null})
+      order by priority desc limit ${most}`.execute(tx.db)
     const ids = found.rows.map(({ window_id }) => window_id)
     if (ids.length === 0) return []
     await api.deleteJob(name, ids, within(tx))
-    const withdrawn = await tx.client.query<{ window_id: string }>(
-      `delete from ${table(warehouse)} where window_id = any($1::uuid[]) and state = 'queued' returning window_id`,
-      [ids],
-    )
+    const withdrawn = await sql<{ window_id: string }>`
+      delete from ${WINDOWS}
+      where window_id = any(${ids}::uuid[]) and state = 'queued' returning window_id`.execute(tx.db)
     return withdrawn.rows.map(({ window_id }) => window_id)
   })
 }
@@ -279,11 +267,9 @@ export async function dropWindowsOfEndedRuns(
   for (;;) {
     const dropped = await withRetries(patience, undefined, () =>
       inTransaction(warehouse, async (tx) => {
-        const { rows } = await tx.client.query<{ window_id: string; queue: string }>(
-          `select w.window_id, w.queue from ${table(warehouse)} w left join ${runsOf(warehouse)} r on r.run_id = w.run_id
-           where w.run_id = $1 or r.run_id is null or not (${isAlive('r')}) limit 1000`,
-          [runId],
-        )
+        const { rows } = await sql<{ window_id: string; queue: string }>`
+          select w.window_id, w.queue from ${WINDOWS} w left join ${RUNS} r on r.run_id = w.run_id
+          where w.run_id = ${runId} or r.run_id is null or not (${isAlive}) limit 1000`.execute(tx.db)
         for (const name of new Set(rows.map((row) => row.queue))) {
           const ids = rows.flatMap((row) => (row.queue === name ? [row.window_id] : []))
           await api.deleteJob(name, ids, within(tx))
@@ -306,25 +292,22 @@ export async function reportProgress(
   workerId: string,
   windows: readonly { id: string; idleMs: number; stallAfterMs: number }[],
 ): Promise<{ lost: string[]; unknown: string[] }> {
-  const { rows } = await warehouse.pool.query<{ id: string; is_lost: boolean }>(
-    `with said as (
-       select * from unnest($2::uuid[], $3::float8[], $4::float8[]) as s(id, idle_seconds, stall_after_seconds)
-     ), mine as (
-       update ${table(warehouse)} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
-         stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
-       from said s where w.window_id = s.id and w.worker_id = $1 and w.state = 'taken' returning s.id
-     )
-     select s.id, true as is_lost from said s where not exists (select from mine m where m.id = s.id)
-     union all
-     select w.window_id, false from ${table(warehouse)} w
-     where w.worker_id = $1 and w.state = 'taken' and w.window_id <> all($2)`,
-    [
-      workerId,
-      windows.map(({ id }) => id),
-      windows.map(({ idleMs }) => idleMs / 1000),
-      windows.map(({ stallAfterMs }) => stallAfterMs / 1000),
-    ],
-  )
+  const ids = windows.map(({ id }) => id)
+  const idleSeconds = windows.map(({ idleMs }) => idleMs / 1000)
+  const stallSeconds = windows.map(({ stallAfterMs }) => stallAfterMs / 1000)
+  const { rows } = await sql<{ id: string; is_lost: boolean }>`
+    with said as (
+      select * from unnest(${ids}::uuid[], ${idleSeconds}::float8[], ${stallSeconds}::float8[])
+        as s(id, idle_seconds, stall_after_seconds)
+    ), mine as (
+      update ${WINDOWS} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
+        stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
+      from said s where w.window_id = s.id and w.worker_id = ${workerId} and w.state = 'taken' returning s.id
+    )
+    select s.id, true as is_lost from said s where not exists (select from mine m where m.id = s.id)
+    union all
+    select w.window_id, false from ${WINDOWS} w
+    where w.worker_id = ${workerId} and w.state = 'taken' and w.window_id <> all(${ids}::uuid[])`.execute(warehouse.db)
   const idsOf = (isLost: boolean) => rows.flatMap(({ id, is_lost }) => (is_lost === isLost ? [id] : []))
   return { lost: idsOf(true), unknown: idsOf(false) }
 }

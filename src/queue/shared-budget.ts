@@ -1,6 +1,5 @@
 import { sql } from 'kysely'
 import { DownError, messageOf } from '../core/errors.ts'
-import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/waiting.ts'
 import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
@@ -39,10 +38,11 @@ export class WarehouseBudgetStore implements BudgetStore {
 
   /** The state as it is. */
   async read(): Promise<{ state: BudgetState; version: number; now: number }> {
-    const { rows } = await this.warehouse.pool.query<{ state: BudgetState | null; version: number; now: number }>(
-      `select b.state, coalesce(b.version, 0)::int as version, (extract(epoch from clock_timestamp()) * 1000)::float8 as now
-       from (select) one left join ${quote(this.warehouse.opsSchema, 'request_budgets')} b on b.project_id = $1`,
-      [this.projectId],
+    const { rows } = await sql<{ state: BudgetState | null; version: number; now: number }>`
+      select b.state, coalesce(b.version, 0)::int as version,
+        (extract(epoch from clock_timestamp()) * 1000)::float8 as now
+      from (select) one left join ${sql.table('ops.request_budgets')} b on b.project_id = ${this.projectId}`.execute(
+      this.warehouse.db,
     )
     const { state, version, now } = rows[0]!
     // An older version wrote fewer fields.

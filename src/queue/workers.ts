@@ -1,7 +1,6 @@
 import { hostname } from 'node:os'
 import { type Selectable, sql } from 'kysely'
 import { codeOf } from '../core/errors.ts'
-import { quote } from '../core/identifier.ts'
 import type { Log } from '../core/logger.ts'
 import { isProcessAlive, processIdentity } from '../core/process-identity.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -66,14 +65,11 @@ export const REAP_MS = 2000
  */
 export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   const { name, warehouse } = queue
-  const { pool, opsSchema } = warehouse
-  const { rows: taken } = await pool.query<TakenState>(
-    `select w.window_id as id, w.worker_id as "workerId", k.process, w.stalls_at < clock_timestamp() as stalls,
-       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as "isSilent"
-     from ${quote(opsSchema, 'run_windows')} w left join ${quote(opsSchema, 'workers')} k using (worker_id)
-     where w.state = 'taken' and w.queue = $1`,
-    [name],
-  )
+  const { rows: taken } = await sql<TakenState>`
+    select w.window_id as id, w.worker_id as "workerId", k.process, w.stalls_at < clock_timestamp() as stalls,
+      coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as "isSilent"
+    from ${sql.table('ops.run_windows')} w left join ${sql.table('ops.workers')} k using (worker_id)
+    where w.state = 'taken' and w.queue = ${name}`.execute(warehouse.db)
   const dead = new Set<string>()
   for (const { id, workerId, process, isSilent, stalls } of taken) {
     // Seen to be gone, if it ran on this machine.

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { sql } from 'kysely'
 import type { Clock } from '../core/day.ts'
 import { messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
@@ -89,7 +90,7 @@ export class DatabaseWatch {
 
   private async readTime(): Promise<Date> {
     const { rows } = await this.options.pool.read((warehouse) =>
-      warehouse.pool.query<{ now: Date }>('select clock_timestamp() as now'),
+      sql<{ now: Date }>`select clock_timestamp() as now`.execute(warehouse.db),
     )
     return rows[0]!.now
   }

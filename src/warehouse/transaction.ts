@@ -1,5 +1,5 @@
 import { type Expression, sql } from 'kysely'
-import type { PoolClient } from 'pg'
+import { DatabaseError, type PoolClient } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { ownSignal } from '../core/waiting.ts'
@@ -67,7 +67,9 @@ export async function inTransactionWith<T, Rows extends unknown[]>(
   const { mode = '', limitMs, lockTimeoutMs = LOCK_TIMEOUT_MS } = options
   const signal = ownSignal(options.signal)
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
-    throw awayError('the database cannot be reached', cause)
+    // A wrong password or a database that does not exist does not pass by itself.
+    const isRefusal = cause instanceof DatabaseError && !isAway(cause)
+    throw isRefusal ? cause : awayError('the database cannot be reached', cause)
   })
   let broken: Error | undefined
   const onError = (error: Error) => {

@@ -10,7 +10,7 @@ import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { BudgetView } from '../source/budget.ts'
 import { streamKinds } from '../streams/registry.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
-import { type DatabaseState, tableName, type Warehouse } from '../warehouse/connect.ts'
+import type { DatabaseState, Warehouse } from '../warehouse/connect.ts'
 import type { SidePool } from '../warehouse/side-pool.ts'
 import { Cache } from './cache.ts'
 import { readLastRuns } from './run-summaries.ts'
@@ -163,9 +163,8 @@ export class View {
       })
       const queue = await readQueueStatus(warehouse, queueNameOf({ config, streams, sourceAddress, projects }))
       const budgets = config.queue.mode === 'none' ? new Map<string, BudgetView>() : await readBudgets(warehouse)
-      const query = `select project_id as id, coalesce(name, project_id) as name from ${tableName(warehouse, 'projects')}`
-      const named = status && (await warehouse.pool.query<{ id: string; name: string }>(query)).rows
-      const names = new Map(named?.map(({ id, name }) => [id, name]))
+      const named = status && (await warehouse.db.selectFrom('data.projects').select(['project_id', 'name']).execute())
+      const names = new Map(named?.map(({ project_id, name }) => [project_id, name ?? project_id]))
       const state = { status, queue, budgets, names, at }
       if (this.latest === undefined || this.latest.at <= at) this.latest = state
       return state

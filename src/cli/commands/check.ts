@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { resolveAllProjects } from '../../app/all-projects.ts'
 import {
   configuredProjects,
@@ -24,7 +25,7 @@ import type { Stream } from '../../streams/stream.ts'
 import { saysNotOffered } from '../../sync/run/execute.ts'
 import { isRefusalOfProject } from '../../sync/run/refused-project.ts'
 import type { SyncedProject } from '../../sync/run/run.ts'
-import { tableName, type Warehouse } from '../../warehouse/connect.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
 import { labelNotes, ownBrandNotes, projectsWithoutOwn } from '../../warehouse/load/own-brands.ts'
 import { isMigrated } from '../../warehouse/schema/migrate.ts'
 import { findForeignObjects, findNamesakes, inspectWarehouse } from '../../warehouse/schema/repair.ts'
@@ -118,8 +119,8 @@ async function checkDatabase(
   await addVerdict('database', async () => {
     if (!hasDatabase(config)) return describeNewDatabase(config)
     database = await openWarehouse(config, log)
-    const sql = "select current_setting('server_version') as version"
-    const { rows } = await database.warehouse.pool.query<{ version: string }>(sql)
+    const { rows } = await sql<{ version: string }>`
+      select current_setting('server_version') as version`.execute(database.warehouse.db)
     return `Postgres ${rows[0]?.version} at ${database.shown}`
   })
   if (database === undefined) return { known: new Map(), notes: [] }
@@ -218,10 +219,9 @@ async function unnamedNotes(
   projects: readonly string[],
   asksForNames: boolean,
 ): Promise<string[]> {
-  const { rows } = await warehouse.pool.query<{ id: string }>(
-    `select distinct ${kind}_id as id from ${tableName(warehouse, `${kind}s`)} where name is null and project_id = any($1) order by 1`,
-    [projects],
-  )
+  const { rows } = await sql<{ id: string }>`
+    select distinct ${sql.id(`${kind}_id`)} as id from ${sql.table(`data.${kind}s`)}
+    where name is null and project_id = any(${projects}) order by 1`.execute(warehouse.db)
   if (rows.length === 0) return []
   const some = rows.slice(0, 3).map(({ id }) => `${id}: …`)
   const extras = asksForNames ? '' : 'set "extras: auto" if the service lists names, or '
@@ -320,30 +320,34 @@ async function tables(warehouse: Warehouse, config: Config): Promise<string> {
   )
 }
 
+interface Privileges {
+  may_temp: boolean
+  may_create: boolean
+  is_read_only: boolean
+  has_queue: boolean
+  schemas: { name: string; usable: boolean }[] | null
+  closed: string[]
+}
+
 async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {
   const { schema, opsSchema } = warehouse
   const queue = config.queue.mode === 'none' ? undefined : queueSchema(warehouse)
   const wanted = [schema, opsSchema, ...(queue === undefined ? [] : [queue])]
-  const { rows } = await warehouse.pool.query<{
-    may_temp: boolean
-    may_create: boolean
-    is_read_only: boolean
-    has_queue: boolean
-    schemas: { name: string; usable: boolean }[] | null
-    closed: string[]
-  }>(
-    `select has_database_privilege(current_database(), 'temp') as may_temp,
-       has_database_privilege(current_database(), 'create') as may_create,
-       current_setting('transaction_read_only')::boolean as is_read_only,
-       exists (select from pg_tables where schemaname = $4 and tablename = 'job') as has_queue,
-       (select json_agg(json_build_object('name', nspname, 'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
-        from pg_namespace where nspname = any($1)) as schemas,
-       array(select format('%s.%s', nspname, relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-         where nspname = any($1) and relkind in ('r', 'p') and (nspname <> $2 or relname = any($3))
-           and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
-             and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`,
-    // Tables that people keep beside ours in the schema for people are theirs alone.
-    [wanted, schema, [...TABLES_OF_ROWS, ...streams.all.map(({ table }) => table)], queue],
+  // Tables that people keep beside ours in the schema for people are theirs alone.
+  const tables = [...TABLES_OF_ROWS, ...streams.all.map(({ table }) => table)]
+  const { rows } = await sql<Privileges>`
+    select has_database_privilege(current_database(), 'temp') as may_temp,
+      has_database_privilege(current_database(), 'create') as may_create,
+      current_setting('transaction_read_only')::boolean as is_read_only,
+      exists (select from pg_tables where schemaname = ${queue ?? null} and tablename = 'job') as has_queue,
+      (select json_agg(json_build_object('name', nspname,
+         'usable', has_schema_privilege(nspname, 'create') and has_schema_privilege(nspname, 'usage')))
+       from pg_namespace where nspname = any(${wanted})) as schemas,
+      array(select format('%s.%s', nspname, relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where nspname = any(${wanted}) and relkind in ('r', 'p') and (nspname <> ${schema} or relname = any(${tables}))
+          and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
+            and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`.execute(
+    warehouse.db,
   )
   const { may_temp, may_create, is_read_only, has_queue, schemas, closed } = rows[0]!
   if (is_read_only)

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { withExisting } from '../../app/open-services.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
@@ -105,8 +106,8 @@ async function revoke(session: Session, warehouse: Warehouse, role: string): Pro
     if (refused === undefined) statements.push(statement)
   }
   const { schema } = warehouse
-  const sql = 'select has_schema_privilege($1, $2, $3) as reads'
-  const { rows } = await warehouse.pool.query<{ reads: boolean }>(sql, [role, schema, 'usage'])
+  const { rows } = await sql<{ reads: boolean }>`
+    select has_schema_privilege(${role}, ${schema}, 'usage') as reads`.execute(warehouse.db)
   const ok = !rows[0]!.reads
   session.print({ ok, role, schema, statements }, [
     ...statements.map((statement) => `${statement};`),

@@ -1,9 +1,9 @@
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { arch, platform, release, totalmem } from 'node:os'
+import { sql } from 'kysely'
 import { openExisting, queueName } from '../../app/open-services.ts'
 import { explainConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
-import { quote } from '../../core/identifier.ts'
 import { packageFacts } from '../../core/package-files.ts'
 import { printable } from '../../core/text.ts'
 import { readAlerts } from '../../ledger/alert-policy.ts'
@@ -50,10 +50,9 @@ export async function supportBundle(session: Session, options: { output?: string
       },
       configuration: { file: config.file ?? null, settings: explainConfig(config, session.env) },
       database: await ofDatabase(databaseFacts),
-      migrations: await ofLedger(async ({ pool, opsSchema }) => {
-        const { rows } = await pool.query(
-          `select version, name, applied_at from ${quote(opsSchema, 'migrations')} order by version`,
-        )
+      migrations: await ofLedger(async ({ db }) => {
+        const { rows } = await sql`
+          select version, name, applied_at from ${sql.table('ops.migrations')} order by version`.execute(db)
         return rows
       }),
       status: await ofLedger((warehouse) => readOwnStatus(session, warehouse, RUNS)),
@@ -91,12 +90,11 @@ function write(file: string, text: string): void {
   }
 }
 
-async function databaseFacts({ pool }: Warehouse): Promise<unknown> {
-  const { rows } = await pool.query<Record<string, unknown>>(
-    `select version() as version, pg_database_size(current_database())::double precision as bytes,
-       current_setting('max_connections') as max_connections, current_setting('shared_buffers') as shared_buffers,
-       pg_is_in_recovery() as is_replica, (select count(*)::integer from pg_stat_activity) as connections`,
-  )
+async function databaseFacts({ db }: Warehouse): Promise<unknown> {
+  const { rows } = await sql<Record<string, unknown>>`
+    select version() as version, pg_database_size(current_database())::double precision as bytes,
+    current_setting('max_connections') as max_connections, current_setting('shared_buffers') as shared_buffers,
+    pg_is_in_recovery() as is_replica, (select count(*)::integer from pg_stat_activity) as connections`.execute(db)
   return rows[0]
 }
 
