@@ -23,6 +23,32 @@ describe('commands', () => {
     expect(help.stdout).toContain('3 another run holds the lock')
   })
 
+  test('a command loads only the packages that it needs', async () => {
+    const { path, remove } = temporaryFolder()
+    const own = await setUp({ world: { projects: 1 } })
+    const hook = join(path, 'loaded.cjs')
+    writeFileSync(
+      hook,
+      `process.on('exit', () => {
+        const maps = Object.keys(require.cache).filter((file) => file.endsWith('.cjs') && file !== __filename)
+        const sources = maps.flatMap((file) => JSON.parse(require('fs').readFileSync(file + '.map', 'utf8')).sources)
+        console.error('loaded ' + sources.flatMap((source) => /node_modules\\/(.*)\\//.exec(source)?.[1].split('/')[0] ?? []))
+      })`,
+    )
+    const loaded = async (...args: string[]) => {
+      const env = { ...own.env, NODE_OPTIONS: `--require ${hook}` }
+      const { stderr } = await startProcess(args, { env, config: own.fileConfig }).done
+      return [...new Set(/^loaded (.*)$/m.exec(stderr)![1]!.split(','))]
+    }
+    expect(await loaded('--version')).toEqual(['commander'])
+    expect(await loaded('--help')).toEqual(['commander'])
+    expect(await loaded('status')).not.toContain('got')
+    const bySync = await loaded('sync', '--stream', 'brand_daily')
+    expect(bySync).toContain('got')
+    for (const name of ['nodemailer', 'fastify', 'prom-client']) expect(bySync).not.toContain(name)
+    remove()
+  })
+
   test.each([
     ['sync', '--project'],
     ['backfill', '--from'],

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
-import { shownId } from '../core/config/describe-issue.ts'
 import type { Config } from '../core/config/load.ts'
+import { shownId } from '../core/config/secrets.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf, RefusedError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
@@ -11,13 +11,12 @@ import { didYouMean, listSome } from '../core/text.ts'
 import { DEFAULT_PROJECT } from '../core/vocabulary.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { COMPANY_KEY, createWorld, type World } from '../reference/world.ts'
-import { type Client, type ClientOptions, createClient } from '../source/client.ts'
+import type { Client, ClientOptions } from '../source/client.ts'
 import { StreamSet } from '../streams/registry.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { type ConnectOptions, connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { findPackage, hasCluster } from '../warehouse/embedded/cluster.ts'
-import { startEmbedded } from '../warehouse/embedded/server.ts'
 
 /* Opens what a command works with, and closes it again. */
 
@@ -39,6 +38,7 @@ export async function openSource(
   named: readonly string[] = [],
   extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
 ) {
+  const { createClient } = await import('../source/client.ts')
   const options = { ...clientOptions(config), clock, ...extra }
   const projects = chooseProjects(config, clock, named)
   const source = sourceName(config)
@@ -220,6 +220,7 @@ export async function openWarehouse(
     const shown = withoutSecrets(url)
     return { warehouse, shown, embedded: false, described: shown, located: shown, close: () => warehouse.close() }
   }
+  const { startEmbedded } = await import('../warehouse/embedded/server.ts')
   const folder = dataFolder(config)
   const server = await startEmbedded({ folder: resolve(folder), log })
   log.debug({ how: server.how }, 'embedded Postgres')

@@ -1,5 +1,5 @@
 import { Argument, type Command, Option } from 'commander'
-import { shownText } from '../core/config/describe-issue.ts'
+import { shownText } from '../core/config/secrets.ts'
 import { UsageError } from '../core/errors.ts'
 import type { CreationKind } from '../ledger/creations.ts'
 import type { CreateOptions } from './commands/create.ts'

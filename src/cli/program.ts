@@ -1,11 +1,8 @@
 import { Command, CommanderError } from 'commander'
-import { wantsColour } from '../core/config/variables.ts'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
-import { settingHint } from '../warehouse/database-failure.ts'
 import { addCommands, type CommandSettings, GROUPS } from './command-list.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
-import { bad, toTerminal } from './table.ts'
 
 const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 
@@ -33,6 +30,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
         printError(surroundings, 'usage', error.code === 'commander.help' ? 'a command is missing' : error.message)
       return EXIT.usage
     }
+    const { settingHint } = await import('../warehouse/database-failure.ts')
     const hint = settingHint(error)
     const [exit, kind] =
       error instanceof UsageError || hint !== undefined
@@ -43,6 +41,8 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     const message = redactor.text([messageOf(error), ...(hint === undefined ? [] : [hint])].join('. '))
     json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
+    const { bad, toTerminal } = await import('./table.ts')
+    const { wantsColour } = await import('../core/config/variables.ts')
     stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY, env)))
     return exit
   }

@@ -1,5 +1,5 @@
-import { shownText } from '../core/config/describe-issue.ts'
 import type { Config, ReportConfig } from '../core/config/load.ts'
+import { shownText } from '../core/config/secrets.ts'
 import { UsageError } from '../core/errors.ts'
 import { didYouMean, inQuotes } from '../core/text.ts'
 import { type BaseStream, EXTRA_STREAMS, type ExtraStream, type Filter, labelOf } from '../core/vocabulary.ts'

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename } from 'node:path'
-import { shownText } from '../../core/config/describe-issue.ts'
+import { shownText } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
 import { createRedactor } from '../../core/redactor.ts'

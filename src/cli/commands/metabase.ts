@@ -1,6 +1,5 @@
 import { withExisting } from '../../app/open-services.ts'
-import { shownText } from '../../core/config/describe-issue.ts'
-import { refusePlainHttp } from '../../core/config/secrets.ts'
+import { refusePlainHttp, shownText } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { decoded } from '../../core/redactor.ts'
 import { count } from '../../core/text.ts'

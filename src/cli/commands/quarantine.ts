@@ -1,5 +1,5 @@
 import { withExisting } from '../../app/open-services.ts'
-import { shownText } from '../../core/config/describe-issue.ts'
+import { shownText } from '../../core/config/secrets.ts'
 import { showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { clip, count } from '../../core/text.ts'

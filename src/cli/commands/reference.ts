@@ -1,4 +1,4 @@
-import { shownText } from '../../core/config/describe-issue.ts'
+import { shownText } from '../../core/config/secrets.ts'
 import { UsageError } from '../../core/errors.ts'
 import { createRedactor } from '../../core/redactor.ts'
 import { didYouMean } from '../../core/text.ts'

@@ -1,12 +1,11 @@
 import type { z } from 'zod'
 import { clip, didYouMean, helpOn, inQuotes } from '../text.ts'
-import { mayHoldSecret } from './secrets.ts'
+import { HIDDEN, isLikeKey, mayHoldSecret, shownId, shownText } from './secrets.ts'
 import { settingLike } from './settings.ts'
 import { PLACEHOLDER } from './variables.ts'
 
 /* Describes a wrong setting in a sentence that shows nothing that may be, or contain, a secret. */
 
-const HIDDEN = 'a text that is not shown'
 /** Sections whose keys are often written one level too high. */
 const SECTION = /^(source|warehouse|alerts|metrics|lineage|projects)(\.\d+)?$/
 const PROJECT_ID = /^projects\.\d+\.id$/
@@ -40,21 +39,6 @@ function allowedBy(issue: z.core.$ZodIssue): string {
 function hintFor(path: readonly PropertyKey[], key: string): string {
   const meant = settingLike(path, key)
   return meant === undefined ? `${helpOn('configuration')} lists every setting` : `did you mean "${meant}"?`
-}
-
-/** A text from outside for an error message, unless it looks like a key. */
-export function shownText(text: string, most = 80): string {
-  return isLikeKey(text) ? HIDDEN : inQuotes(text, most)
-}
-
-/** A long word with both letters and digits may be a key; a date, a time zone or a name is not. */
-function isLikeKey(text: string): boolean {
-  return text.split(/\s/).some((word) => word.length >= 16 && /[A-Za-z]/.test(word) && /\d/.test(word))
-}
-
-/** Users may paste a key instead of a project id. Project ids start with `or_`. */
-export function shownId(text: string): string {
-  return text.startsWith('or_') ? inQuotes(text) : shownText(text)
 }
 
 /** The address of a service without what may be secret in it; undefined if it is none, or has a part like a key. */

@@ -1,7 +1,10 @@
 import { UsageError } from '../errors.ts'
 import { decoded } from '../redactor.ts'
+import { inQuotes } from '../text.ts'
 
-/* Which settings are secrets, or hold some. */
+/* Which settings are secrets, or hold some, and what is shown of a text that may be one. */
+
+export const HIDDEN = 'a text that is not shown'
 
 /** The names of settings that are secrets. */
 export const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
@@ -75,4 +78,19 @@ export function refusePlainHttp(address: string, place: string, allowed: boolean
     `${place}: got an http:// address of another machine; allowed: https://, or "allow_http: true" in the configuration ` +
       'where the network in between is trusted',
   )
+}
+
+/** A text from outside for an error message, unless it looks like a key. */
+export function shownText(text: string, most = 80): string {
+  return isLikeKey(text) ? HIDDEN : inQuotes(text, most)
+}
+
+/** A long word with both letters and digits may be a key; a date, a time zone or a name is not. */
+export function isLikeKey(text: string): boolean {
+  return text.split(/\s/).some((word) => word.length >= 16 && /[A-Za-z]/.test(word) && /\d/.test(word))
+}
+
+/** Users may paste a key instead of a project id. Project ids start with `or_`. */
+export function shownId(text: string): string {
+  return text.startsWith('or_') ? inQuotes(text) : shownText(text)
 }
