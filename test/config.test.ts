@@ -347,6 +347,30 @@ describe('bad input is refused with the field, the value and what is allowed', (
     ])
   })
 
+  test('a name with one or two wrong letters is a warning if the right one is not set, and part of an error', () => {
+    const wrong = [
+      'DATBASE_URL',
+      'DATABASE_URI',
+      'DATABSE_URL_FILE',
+      'VISIBLITY_API_KEY',
+      'VISIBILITY_APIKEY',
+      'METABASE_APIKEY',
+    ]
+    const env = Object.fromEntries(wrong.map((name) => [name, 'x']))
+    const { warnings } = load('', env)
+    expect(warnings.map((text) => /"(.+)"/.exec(text)?.[1])).toEqual([
+      ...['DATABASE_URL', 'DATABASE_URL', 'DATABASE_URL_FILE'],
+      ...['VISIBILITY_API_KEY', 'VISIBILITY_API_KEY', 'METABASE_API_KEY'],
+    ])
+    expect(failure('', { VISIBILITY_API_URL: 'https://a.example/v1', VISIBILITY_APIKEY: 'hunter22' })).toMatch(
+      'source.api_key: nothing is set; set VISIBILITY_API_KEY (or VISIBILITY_API_KEY_FILE) to the key of the service\n' +
+        'VISIBILITY_APIKEY: unknown variable, ignored; did you mean "VISIBILITY_API_KEY"?',
+    )
+    const others = { TEST_DATABASE_URL: 'x', DB_URL: 'x', LOGLEVEL: 'x', PGPASSFILE: 'x' }
+    expect(load('', others).warnings).toEqual([])
+    expect(load('', { DATABASE_URL: 'embedded', DATABASE_URI: 'x' }).warnings).toEqual([])
+  })
+
   test('a file that does not exist and a log level that does not', () => {
     expect(() => loadConfig({ file: '/nowhere.yaml', env: {} })).toThrow('/nowhere.yaml: cannot be read')
     expect(failure('', { LOG_LEVEL: 'loud' })).toContain('LOG_LEVEL: got "loud"; allowed: fatal')

@@ -43,6 +43,66 @@ test('a key without an address is an error, not a reason for synthetic data', as
   expect(existsSync(join(folder.path, '.data'))).toBe(false)
 })
 
+describe('without DATABASE_URL', () => {
+  const service = {
+    VISIBILITY_API_URL: 'http://127.0.0.1:9/v1',
+    VISIBILITY_API_KEY: 'key',
+    VISIBILITY_PROJECTS: 'or_1',
+  }
+  const days = ['--from', '2026-03-01', '--to', '2026-03-02']
+
+  test('a service is refused with exit 2 by every command that needs a database, and none is created', async () => {
+    const folder = temporaryFolder()
+    const commands = [
+      ['sync'],
+      ['backfill', ...days],
+      ['audit'],
+      ['check'],
+      ['plan'],
+      ['status'],
+      ['serve'],
+      ['migrate'],
+    ]
+    const more = [['database'], ['worker'], ['quarantine', 'list'], ['grant', '--role', 'r']]
+    for (const command of [...commands, ...more]) {
+      const result = await runCli(command, { cwd: folder.path, env: service })
+      const output = (result.stdout + result.stderr).replaceAll(/\s+/g, ' ')
+      expect({ command, code: result.code, output }).toEqual({
+        command,
+        code: 2,
+        output: expect.stringContaining('DATABASE_URL: nothing is set, but a service is configured'),
+      })
+    }
+    expect(existsSync(join(folder.path, '.data'))).toBe(false)
+  })
+
+  test('a misspelt name of it is part of the message', async () => {
+    const env = { ...service, DATBASE_URL: 'postgres://h/d' }
+    const { stderr } = await runCli(['sync'], { cwd: temporaryFolder().path, env })
+    expect(stderr).toContain('DATBASE_URL: unknown variable, ignored; did you mean "DATABASE_URL"?')
+  })
+
+  test('"embedded" asks for the embedded Postgres by name, which then holds real rows', async () => {
+    const folder = temporaryFolder()
+    const setup = await setUp({
+      world: { projects: 1, prompts: 3, models: 1, brands: 2 },
+      config: SMALL,
+      emptyDatabase: true,
+    })
+    const env = { ...setup.env, DATABASE_URL: 'embedded' }
+    const checked = await runCli(['check'], { cwd: folder.path, env, config: SMALL })
+    expect(checked.stdout).toContain('the first sync creates an embedded Postgres in .data\n')
+    const result = await runCli(['sync'], { cwd: folder.path, env, config: SMALL })
+    expect({ code: result.code, stderr: result.stderr }).toEqual({ code: 0, stderr: expect.any(String) })
+    expect(result.stdout).toContain('(in .data)')
+    const synthetic = await runCli(['sync'], { cwd: folder.path, env: { DATABASE_URL: 'embedded' }, config: SMALL })
+    expect([synthetic.code, synthetic.stderr]).toEqual([
+      2,
+      expect.stringContaining('VISIBILITY_API_URL: nothing is set'),
+    ])
+  })
+})
+
 describe('a warehouse knows its source', () => {
   let setup: Setup
   const small = { world: { projects: 1, prompts: 3, models: 1, brands: 2 }, config: SMALL }

@@ -1,7 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { chooseSource, chosenSource, REFERENCE } from '../core/config/choose-source.ts'
+import {
+  chooseDatabase,
+  chooseSource,
+  chosenDatabase,
+  chosenSource,
+  EMBEDDED,
+  REFERENCE,
+} from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
 import { shownId } from '../core/config/secrets.ts'
 import type { Clock } from '../core/day.ts'
@@ -155,14 +162,16 @@ export function refuseUnknown(named: readonly string[], known: readonly string[]
 }
 
 export function hasDatabase(config: Config): boolean {
-  return config.warehouse.url !== undefined || hasCluster(dataFolder(config))
+  const chosen = chosenDatabase(config)
+  return chosen === EMBEDDED ? hasCluster(dataFolder(config)) : chosen !== undefined
 }
 
 export function requireDatabase(config: Config): void {
+  chooseDatabase(config)
   if (hasDatabase(config)) return
   const where = resolve(dataFolder(config))
   throw new UsageError(
-    `there is no database: DATABASE_URL is not set, and nothing was synced into ${where} yet. Set DATABASE_URL, or run "sync" to create one there`,
+    `there is no database: nothing was synced into ${where} yet. Run "sync" to create one there, or set DATABASE_URL`,
   )
 }
 
@@ -211,11 +220,12 @@ export async function openWarehouse(
   opening: Pick<ConnectOptions, 'unchecked' | 'signal'> = {},
 ) {
   const { redactor } = config
-  const { url, schema, patience_seconds } = config.warehouse
+  const { schema, patience_seconds } = config.warehouse
+  const url = chooseDatabase(config)
   // One for each window that is loaded, one for heartbeats and leases, one for the queue and the request budget.
   const connections = config.source.concurrency + 2
   const options = { ...opening, schema, connections, patienceMs: patience_seconds * 1000, redactor }
-  if (url !== undefined) {
+  if (url !== EMBEDDED) {
     const warehouse = await connectWarehouse({ ...options, url })
     const shown = withoutSecrets(url)
     return { warehouse, shown, embedded: false, described: shown, located: shown, close: () => warehouse.close() }
@@ -281,6 +291,8 @@ export async function withServices<T>(
   work: (open: Open) => Promise<T>,
 ): Promise<T> {
   const { config, streams = new StreamSet(options.config), log, clock, version } = options
+  chooseSource(config)
+  chooseDatabase(config)
   // Loaded only if it is used: most runs are those of one process.
   const usesQueue = config.queue.mode === 'pg-boss'
   const { createSharedBudget } = usesQueue ? await import('../queue/shared-budget.ts') : {}

@@ -1,5 +1,6 @@
 import { rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { chosenDatabase, EMBEDDED } from '../core/config/choose-source.ts'
 import type { Config } from '../core/config/load.ts'
 import type { Clock } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
@@ -39,7 +40,7 @@ export async function pruneAfterRun(
 async function pruneLogs(config: Config, now: Date): Promise<void> {
   const oldest = now.getTime() - config.retention.logs_days * 86_400_000
   const files = [
-    ...(config.warehouse.url === undefined ? [join(dataFolder(config), 'postgres.log.1')] : []),
+    ...(chosenDatabase(config) === EMBEDDED ? [join(dataFolder(config), 'postgres.log.1')] : []),
     ...(config.lineage.file === undefined ? [] : [`${config.lineage.file}.1`]),
   ]
   for (const file of files) {

@@ -128,6 +128,11 @@ export function didYouMean(word: unknown, candidates: Iterable<string>): string 
   return found === undefined || found === word ? '' : `; did you mean "${found}"?`
 }
 
+/** One or two letters are wrong. */
+export function isMisspelt(word: string, candidate: string): boolean {
+  return Math.abs(word.length - candidate.length) <= 2 && editDistance(word, candidate) <= 2
+}
+
 function plain(text: string): string {
   return text.trim().toLowerCase().replaceAll(/[-\s]/g, '_')
 }

@@ -15,7 +15,7 @@ const away = (text: string): Hint => ({ away: true, text })
 
 const START =
   'Start a Postgres 15 or later there, for example with "docker run -d -p 5432:5432 -e POSTGRES_PASSWORD=… postgres:18", ' +
-  'or leave DATABASE_URL unset to use the embedded one'
+  'or set DATABASE_URL=embedded'
 const ESCAPE = 'percent-encode @ : / ? # and % in it'
 
 const HINTS: Record<string, Hint> = {

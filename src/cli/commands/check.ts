@@ -10,6 +10,7 @@ import {
   openWarehouse,
 } from '../../app/open-services.ts'
 import { compareSpec, readSpec } from '../../app/spec-drift.ts'
+import { chooseDatabase } from '../../core/config/choose-source.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
@@ -60,7 +61,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
     const verdict = await work().then(
       (detail) => ({ what, ok: true, detail, ...more }),
       (error: unknown) => {
-        isUsage ||= error instanceof UsageError && (what.startsWith('source') || what === 'configuration')
+        isUsage ||= error instanceof UsageError && /^(source|configuration$|database$)/.test(what)
         return { what, ok: false, detail: config.redactor.text(messageOf(error)), ...more }
       },
     )
@@ -117,6 +118,7 @@ async function checkDatabase(
 ): Promise<{ known: Map<string, string>; notes: string[] }> {
   let database: OpenWarehouse | undefined
   await addVerdict('database', async () => {
+    chooseDatabase(config)
     if (!hasDatabase(config)) return describeNewDatabase(config)
     database = await openWarehouse(config, log)
     const { rows } = await sql<{ version: string }>`

@@ -1,5 +1,6 @@
 import { resolve } from 'node:path'
 import { dataFolder, openWarehouse } from '../../app/open-services.ts'
+import { chooseDatabase, EMBEDDED } from '../../core/config/choose-source.ts'
 import { UsageError } from '../../core/errors.ts'
 import { untilStopped } from '../../core/waiting.ts'
 import { passwordFile } from '../../warehouse/embedded/cluster.ts'
@@ -9,7 +10,7 @@ import type { Session } from '../session.ts'
 /** `database`: keeps the embedded Postgres running until it is asked to stop. `database stop` stops one that was left behind. */
 export async function database(session: Session, _options: object, action?: string): Promise<number> {
   const { config, log } = session
-  if (config.warehouse.url !== undefined)
+  if (chooseDatabase(config) !== EMBEDDED)
     throw new UsageError('DATABASE_URL is set, so there is no embedded Postgres: connect to that database directly')
   const folder = dataFolder(config)
   if (action === 'stop') {

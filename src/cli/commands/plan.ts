@@ -1,5 +1,6 @@
 import { parseOptionalRange } from '../../app/backfill-request.ts'
 import { chooseProjects, hasDatabase, openWarehouse, sourceName } from '../../app/open-services.ts'
+import { chooseDatabase } from '../../core/config/choose-source.ts'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, type Range, showRange } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
@@ -50,6 +51,7 @@ export async function makePlan(session: Session, options: Selection): Promise<{ 
   const streams = session.streams.named(options.stream)
   const projects = chooseProjects(config, clock, options.project)
   const source = sourceName(config)
+  chooseDatabase(config)
   const database = hasDatabase(config) ? await openWarehouse(config, log) : undefined
   try {
     const warehouse = database !== undefined && (await hasLedger(database.warehouse)) ? database.warehouse : undefined

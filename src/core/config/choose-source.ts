@@ -4,6 +4,9 @@ import type { FileConfig } from './schema.ts'
 /** The value of `VISIBILITY_API_URL` that asks for the reference service by name. */
 export const REFERENCE = 'reference'
 
+/** The value of `DATABASE_URL` that asks for the embedded Postgres by name. */
+export const EMBEDDED = 'embedded'
+
 type ChosenSource = { kind: 'reference' } | { kind: 'service'; baseUrl: string }
 
 type Settings = Pick<FileConfig, 'source' | 'warehouse' | 'projects'>
@@ -28,5 +31,19 @@ export function chooseSource(settings: Settings): ChosenSource {
   throw new UsageError(
     `VISIBILITY_API_URL: nothing is set, but ${given}; set it to the address of the service, such as ` +
       `https://api.example.com/v1, or to "${REFERENCE}" for synthetic data of the reference service`,
+  )
+}
+
+/** The address of the warehouse, or `embedded`, which only synthetic data chooses by itself. Undefined if it is missing. */
+export function chosenDatabase(settings: Settings): string | undefined {
+  return settings.warehouse.url ?? (chosenSource(settings)?.kind === 'reference' ? EMBEDDED : undefined)
+}
+
+export function chooseDatabase(settings: Settings): string {
+  const chosen = chosenDatabase(settings)
+  if (chosen !== undefined) return chosen
+  throw new UsageError(
+    'DATABASE_URL: nothing is set, but a service is configured; set it to the warehouse, such as ' +
+      `postgres://visibility@db.example.com/warehouse, or to "${EMBEDDED}" for an embedded Postgres under .data/`,
   )
 }

@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import { addDays, type Day, dayOf, isDay, type Range } from '../day.ts'
 import { codeOf, UsageError } from '../errors.ts'
 import { createRedactor, type Redactor } from '../redactor.ts'
-import { clip, count, didYouMean } from '../text.ts'
+import { clip, count, didYouMean, isMisspelt } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue } from './describe-issue.ts'
@@ -66,6 +66,7 @@ const ALL_VARIABLES = [
   ...[...Object.values(VARIABLES), ...Object.keys(ONLY_VARIABLES)],
   ...SECRET_VARIABLES.map((name) => `${name}_FILE`),
 ]
+const LONG_VARIABLES = ALL_VARIABLES.filter((name) => name.length > 10)
 const OUR_VARIABLES = ALL_VARIABLES.filter((name) => name.startsWith('VISIBILITY_'))
 
 /** Names that a report may not take: they belong to other tables or views of the schema. */
@@ -79,10 +80,12 @@ const RESERVED = new Set([
 export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
   learnEnvironment(redactor, env)
   const found = file ?? nonEmpty(env.VISIBILITY_CONFIG) ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
+  const hints: string[] = []
   try {
-    return read(found, env, redactor)
+    return read(found, env, redactor, hints)
   } catch (error) {
-    throw error instanceof UsageError ? new UsageError(redactor.text(error.message)) : error
+    if (!(error instanceof UsageError)) throw error
+    throw new UsageError(redactor.text([error.message, ...hints].join('\n')))
   }
 }
 
@@ -98,11 +101,13 @@ function secretsOfVariable(name: string, value: string | undefined): string[] {
 
 /** The configuration if no file and no variable is set. */
 export function defaultConfig(): Config {
-  return read(undefined, {}, createRedactor())
+  return read(undefined, {}, createRedactor(), [])
 }
 
-function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redactor): Config {
+/** What may explain an error is put into `hints`. */
+function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redactor, hints: string[]): Config {
   const document = file === undefined ? { written: {}, values: {}, warnings: [] } : readDocument(file, env, redactor)
+  hints.push(...unknownVariables(env, document.written))
   const secrets: string[] = []
   const learn = (more: string[]) => {
     secrets.push(...more)
@@ -139,7 +144,7 @@ function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redact
     log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
     disabled: disabledParts(env),
     file,
-    warnings: [...document.warnings, ...unknownVariables(env, document.written)],
+    warnings: [...document.warnings, ...hints],
     all_projects: isAll,
     token,
     metabase,
@@ -174,10 +179,14 @@ const OF_A_CLUSTER = /_(SERVICE_HOST|SERVICE_PORT.*|PORT(_.*)?)$/
 function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
   const own = [...textsIn(written)].flatMap(({ text }) => [...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))
   const known = new Set([...OUR_VARIABLES, ...own])
-  const isUnknown = (name: string) => name.startsWith('VISIBILITY_') && !known.has(name) && !OF_A_CLUSTER.test(name)
-  return Object.keys(env)
-    .filter(isUnknown)
-    .map((name) => `${clip(name, 60)}: unknown variable, ignored${didYouMean(name, OUR_VARIABLES)}`)
+  return Object.keys(env).flatMap((name) => {
+    if (known.has(name) || ALL_VARIABLES.includes(name) || OF_A_CLUSTER.test(name)) return []
+    const isOurs = name.startsWith('VISIBILITY_')
+    // Other programs have variables of their own, so fewer letters may differ.
+    const meant = isOurs ? OUR_VARIABLES : LONG_VARIABLES.filter((other) => !env[other] && isMisspelt(name, other))
+    const hint = didYouMean(name, meant)
+    return isOurs || hint !== '' ? [`${clip(name, 60)}: unknown variable, ignored${hint}`] : []
+  })
 }
 
 /** Every setting as it was understood, and where it came from; nothing of it is secret. */

@@ -54,10 +54,11 @@ const baseUrl = z
   })
 // The last one is not one of libpq, but of pg.
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full', 'no-verify']
+const DATABASE = 'a postgres:// connection string, or "embedded"'
 const databaseUrl = z
-  .string({ error: 'a postgres:// connection string' })
-  .refine((text) => /^postgres(ql)?:\/\//.test(text), { error: 'a postgres:// connection string', abort: true })
-  .refine(isWellEscaped, {
+  .string({ error: DATABASE })
+  .refine((text) => text === 'embedded' || /^postgres(ql)?:\/\//.test(text), { error: DATABASE, abort: true })
+  .refine((text) => text === 'embedded' || isWellEscaped(text), {
     error: 'a postgres:// connection string; escape the password: percent-encode @ : / ? # as %40 %3A %2F %3F %23',
   })
   .refine(hasKnownSslMode, { error: `a postgres:// connection string with sslmode one of ${SSL_MODES.join(', ')}` })

@@ -55,8 +55,8 @@ export function findPackage(): string {
     return join(dirname(dependencyFile(name)), '..', 'native')
   } catch {
     throw new UsageError(
-      `DATABASE_URL is not set, and the embedded Postgres (${name}) is not installed here: set DATABASE_URL to a Postgres ` +
-        '15 or later, or install with optional packages on Linux (glibc) or macOS, x64 or arm64',
+      `the embedded Postgres (${name}) is not installed here: set DATABASE_URL to a Postgres 15 or later, or install ` +
+        'with optional packages on Linux (glibc) or macOS, x64 or arm64',
     )
   }
 }
