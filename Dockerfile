@@ -38,7 +38,7 @@ COPY bin bin
 # Scripts of orchestrators call it by its name.
 RUN ln -s /app/bin/visibility-sync.js /usr/local/bin/visibility-sync
 COPY sql sql
-COPY config/sync.yaml config/sync.schema.json config/
+COPY config/sync.example.yaml config/sync.schema.json config/
 COPY templates templates
 COPY docs docs
 # A number, so that Kubernetes can tell that it is not root.

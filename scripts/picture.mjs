@@ -23,7 +23,7 @@ await runProgram(['sync'], {
   signal: new AbortController().signal,
   version: '',
   redactor: createRedactor(),
-  env: { PATH: process.env.PATH, VISIBILITY_CONFIG: `${root}config/sync.yaml` },
+  env: { PATH: process.env.PATH, VISIBILITY_CONFIG: `${root}config/sync.example.yaml` },
 })
 rmSync(folder, { recursive: true, force: true })
 

@@ -72,7 +72,7 @@ test('the generated pages are current', () => {
 })
 
 test('the shipped configuration is valid and spells out the defaults', () => {
-  const config = loadConfig({ file: fileURLToPath(new URL('config/sync.yaml', root)), env: {} })
+  const config = loadConfig({ file: fileURLToPath(new URL('config/sync.example.yaml', root)), env: {} })
   expect(config.reports).toEqual([...DEFAULT_REPORTS, ...channelTwins(DEFAULT_REPORTS)])
   expect(config.warnings).toEqual([])
   expect(config.source.base_url).toBeUndefined()
@@ -104,7 +104,10 @@ test('"help" lists the pages and prints each, and messages name only topics that
   const wrong = await runCli(['help', 'worker'])
   expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('did you mean "workers"?')])
   const names = readdirSync(new URL('src', root), { recursive: true, encoding: 'utf8' })
-  const sources = ['config/sync.yaml', ...names.filter((name) => name.endsWith('.ts')).map((name) => `src/${name}`)]
+  const sources = [
+    'config/sync.example.yaml',
+    ...names.filter((name) => name.endsWith('.ts')).map((name) => `src/${name}`),
+  ]
   for (const name of sources) {
     const text = read(name).replaceAll(/^ *(\/?\*|\/\/).*$/gm, '')
     expect([name, text.match(/docs\/[\w-]+\/[\w-]+\.md/)?.[0]]).toEqual([name, undefined])

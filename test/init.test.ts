@@ -3,8 +3,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from '@jest/globals'
 import { parse, stringify } from 'yaml'
-import { loadConfig } from '../src/core/config/load.ts'
-import { channelTwins } from '../src/core/config/schema.ts'
+import { defaultConfig, loadConfig } from '../src/core/config/load.ts'
 import { everySetting } from '../src/core/config/settings.ts'
 import { runCli, runningIn, startProcess, temporaryFolder } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
@@ -13,7 +12,7 @@ import { longTest } from './support/long.ts'
 describe('init', () => {
   /* The configuration that `init` writes. */
 
-  const TEMPLATE = readFileSync(new URL('../config/sync.yaml', import.meta.url), 'utf8')
+  const TEMPLATE = readFileSync(new URL('../config/sync.example.yaml', import.meta.url), 'utf8')
   const folder = temporaryFolder()
 
   /** As if somebody had taken away every "#" before a setting. */
@@ -49,13 +48,12 @@ describe('init', () => {
       expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
     })
 
-    test('as it is sets nothing but defaults, and asks for what the service offers besides', () => {
+    test('as it is sets nothing but defaults, so that the same is read without it', () => {
       const file = join(folder.path, 'as-it-is.yaml')
       writeFileSync(file, TEMPLATE)
       const { file: _file, redactor: _one, ...written } = loadConfig({ file, env: {} })
-      const { file: _none, redactor: _other, ...defaults } = loadConfig({ file: '/dev/null', env: {} })
-      const reports = [...defaults.reports, ...channelTwins(defaults.reports)]
-      expect(written).toEqual({ ...defaults, extras: 'auto', reports })
+      const { file: _none, redactor: _other, ...defaults } = defaultConfig()
+      expect(written).toEqual(defaults)
     })
   })
 

@@ -7,7 +7,7 @@ import { type Config, loadConfig } from '../../src/core/config/load.ts'
 export function configOf(settings: Record<string, unknown>, env: Record<string, string> = {}): Config {
   const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-config-'))
   try {
-    writeFileSync(join(folder, 'sync.yaml'), JSON.stringify(settings))
+    writeFileSync(join(folder, 'sync.yaml'), JSON.stringify({ extras: 'off', ...settings }))
     return loadConfig({ file: join(folder, 'sync.yaml'), env })
   } finally {
     rmSync(folder, { recursive: true })

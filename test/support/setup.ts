@@ -79,6 +79,7 @@ export async function setUp(given: SetupOptions = {}): Promise<Setup> {
     start_date: '2026-03-01',
     end_date: '2026-03-31',
     reports: FOUR_GRAINS,
+    extras: 'off',
     ...options.config,
     // A service without rate limit headers would otherwise be read at the configured pace, and one that is down waited for.
     source: {

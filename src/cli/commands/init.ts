@@ -5,7 +5,7 @@ import { messageOf, UsageError } from '../../core/errors.ts'
 import { packageFile } from '../../core/package-files.ts'
 import type { Session } from '../session.ts'
 
-const TEMPLATE = packageFile('config/sync.yaml')
+const TEMPLATE = packageFile('config/sync.example.yaml')
 const SCHEMA = packageFile('config/sync.schema.json')
 
 const VARIABLES = [

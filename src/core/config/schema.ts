@@ -322,7 +322,7 @@ export const configSchema = z.strictObject({
     .array(oneOf([...BASE_STREAMS, ...EXTRA_STREAMS]))
     .refine((streams) => new Set(streams).size === streams.length, { error: 'each stream once' })
     .default([...BASE_STREAMS]),
-  extras: z.union([z.literal(['off', 'auto']), z.array(oneOf(EXTRA_STREAMS))], { error: EXTRAS }).default('off'),
+  extras: z.union([z.literal(['off', 'auto']), z.array(oneOf(EXTRA_STREAMS))], { error: EXTRAS }).default('auto'),
   reports: z.array(report).default(DEFAULT_REPORTS),
   custom_streams: z.array(customStream).default([]),
   chat_contents: z
