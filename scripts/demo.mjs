@@ -1,5 +1,5 @@
 // npm run demo: serve on the reference service and an embedded Postgres of its own, whatever is configured.
-import { mkdirSync } from 'node:fs'
+import { copyFileSync, mkdirSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
@@ -19,8 +19,10 @@ process.env.LOG_LEVEL ||= 'warn'
 const folder = resolve('.data/demo')
 mkdirSync(folder, { recursive: true })
 process.chdir(folder)
+// A copy, so that no .env beside the original is read.
+copyFileSync(at('config/demo.yaml'), 'demo.yaml')
 console.error('Demo:      synthetic data; to start anew, delete the folder of the warehouse')
 
 // In this process, so that a signal arrives once. The last --config counts.
-process.argv.splice(2, args.length, 'serve', ...args, '--config', at('config/demo.yaml'))
+process.argv.splice(2, args.length, 'serve', ...args, '--config', 'demo.yaml')
 await import('../bin/visibility-sync.js')

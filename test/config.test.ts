@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from '@jest/globals'
@@ -47,6 +47,47 @@ test('an empty file gives the documented defaults', () => {
   ])
   expect(config.reports.every(({ dimensions }) => dimensions.includes('date'))).toBe(true)
   expect(config.schedule).toEqual({ cron: '15 * * * *', timezone: 'UTC', audit_cron: '40 3 * * *', jitter_seconds: 0 })
+})
+
+describe('.env', () => {
+  /** A folder with `.env` beside the configuration. */
+  function withFile(text: string, env: Record<string, string> = {}, yaml = '') {
+    const path = mkdtempSync(join(folder, 'env-'))
+    writeFileSync(join(path, '.env'), text)
+    writeFileSync(join(path, 'sync.yaml'), yaml)
+    return { path, config: () => loadConfig({ file: join(path, 'sync.yaml'), env }) }
+  }
+  const KEY = 'VISIBILITY_API_KEY=hunter22\n'
+
+  test('beside the configuration gives variables, for settings and for placeholders', () => {
+    const { config } = withFile(`# a comment\n${KEY}DAYS="3"\n`, {}, 'lookback_days: ${DAYS}')
+    expect(config()).toMatchObject({ source: { api_key: 'hunter22' }, lookback_days: 3, warnings: [] })
+    expect(config().redactor.text('the key hunter22')).not.toContain('hunter22')
+  })
+
+  test('loses to real variables, of which an empty one takes the value away and one for a file counts as the name', () => {
+    const { path, config } = withFile(`${KEY}LOG_LEVEL=trace\n`, { VISIBILITY_API_KEY: 'real', LOG_LEVEL: '' })
+    expect(config()).toMatchObject({ source: { api_key: 'real' }, log_level: undefined })
+    writeFileSync(join(path, 'key'), 'from a file')
+    const other = withFile(KEY, { VISIBILITY_API_KEY_FILE: join(path, 'key') })
+    expect(other.config().source.api_key).toBe('from a file')
+  })
+
+  test('with a misspelt name is a warning, and what is wrong in it is an error without the secret', () => {
+    expect(withFile('DATBASE_URL=x').config().warnings).toEqual([
+      expect.stringContaining('did you mean "DATABASE_URL"?'),
+    ])
+    expect(() => withFile('DATABASE_URL=mysql://u:hunter22@h/d').config()).toThrow(
+      /^DATABASE_URL: warehouse\.url: (?!.*hunter)/,
+    )
+  })
+
+  test('may be a folder of another program', () => {
+    const path = mkdtempSync(join(folder, 'env-'))
+    mkdirSync(join(path, '.env'))
+    writeFileSync(join(path, 'sync.yaml'), '')
+    expect(loadConfig({ file: join(path, 'sync.yaml'), env: {} }).source.api_key).toBeUndefined()
+  })
 })
 
 test('without dates the last 90 days are read, and none before earliest_date', () => {

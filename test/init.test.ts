@@ -51,8 +51,8 @@ describe('init', () => {
     test('as it is sets nothing but defaults, so that the same is read without it', () => {
       const file = join(folder.path, 'as-it-is.yaml')
       writeFileSync(file, TEMPLATE)
-      const { file: _file, redactor: _one, ...written } = loadConfig({ file, env: {} })
-      const { file: _none, redactor: _other, ...defaults } = defaultConfig()
+      const { file: _file, redactor: _one, variables: _own, ...written } = loadConfig({ file, env: {} })
+      const { file: _none, redactor: _other, variables: _no, ...defaults } = defaultConfig()
       expect(written).toEqual(defaults)
     })
   })

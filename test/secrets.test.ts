@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
+import { stringify } from 'yaml'
 import { addDays } from '../src/core/day.ts'
 import { sync } from '../src/index.ts'
 import { COMPANY_KEY } from '../src/reference/world.ts'
@@ -368,6 +369,33 @@ describe('what config and support-bundle show', () => {
     expectNoSecret(changed.stdout)
     expect(changed.stdout).toMatch(/retention\.runs_days +30 +file/)
     expect(changed.stdout).not.toContain('source.page_limit')
+  })
+
+  test('config names .env in the current folder as the origin, and hides its secrets', async () => {
+    const { config, env } = everySecret()
+    const own = temporaryFolder()
+    mkdirSync(join(own.path, 'config'))
+    writeFileSync(join(own.path, 'config/sync.yaml'), stringify(config))
+    const lines = Object.entries(env).map(([name, value]) => `${name}='${value}'`)
+    writeFileSync(join(own.path, '.env'), lines.join('\n'))
+    const run = (...args: string[]) => runCli(args, { cwd: own.path, env: { LOG_LEVEL: 'warn' } })
+    const { code, stdout, stderr, json } = await run('config', '--json')
+    expect([code, stderr]).toEqual([0, ''])
+    expectNoSecret(stdout)
+    const origins = json().settings.map(({ setting, from }: { setting: string; from: string }) => [setting, from])
+    expect(Object.fromEntries(origins)).toMatchObject({
+      'source.api_key': 'variable VISIBILITY_API_KEY (.env)',
+      'alerts.slack_url': 'file, from SLACK_URL (.env)',
+      VISIBILITY_TOKEN: 'the file that VISIBILITY_TOKEN_FILE (.env) names',
+      LOG_LEVEL: 'variable LOG_LEVEL',
+      'retention.runs_days': 'file',
+    })
+    const pasted = await run('sync', '--project', COMPANY_KEY)
+    expect(pasted.code).toBe(2)
+    expectNoSecret(pasted.stderr)
+    const unknown = await run('sync', `--${COMPANY_KEY}`)
+    expect(unknown.code).toBe(2)
+    expectNoSecret(unknown.stderr)
   })
 
   test('a support bundle has its documents, is readable by its owner alone, and has no secret', async () => {

@@ -22,8 +22,12 @@ export async function runProgram(args: readonly string[], surroundings: Surround
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok
     // The command line may hold a secret, and the configuration may not have been read.
-    const { learnEnvironment } = await import('../core/config/load.ts')
-    learnEnvironment(redactor, env)
+    const { learnVariables } = await import('../core/config/load.ts')
+    try {
+      learnVariables(redactor, env, command.opts<GlobalOptions>().config)
+    } catch {
+      // Those of the environment are known, and a file that cannot be read holds no others.
+    }
     if (error instanceof CommanderError) {
       stderr.write(printable(redactor.text(complaints.join(''))))
       if (json)

@@ -1,5 +1,6 @@
 import { createInterface } from 'node:readline/promises'
-import { type Config, configFile, defaultConfig, loadConfig } from '../core/config/load.ts'
+import { configFile } from '../core/config/env-file.ts'
+import { type Config, defaultConfig, loadConfig } from '../core/config/load.ts'
 import { wantsColour } from '../core/config/variables.ts'
 import { createLog, type LogEntry, SECRET_FIELDS } from '../core/logger.ts'
 import { REDACTED, type Redactor } from '../core/redactor.ts'

@@ -5,7 +5,7 @@ import { renderTable, wrap } from '../table.ts'
 /** `config`: every setting as it was understood, and where it came from. Reads neither the service nor the database. */
 export async function config(session: Session, options: { changed?: boolean }): Promise<number> {
   const { config: loaded, width } = session
-  const all = explainConfig(loaded, session.env)
+  const all = explainConfig(loaded)
   const settings = options.changed ? all.filter(({ from }) => from !== 'default') : all
   const table = renderTable<(typeof settings)[number]>(
     [

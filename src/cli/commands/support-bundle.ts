@@ -48,7 +48,7 @@ export async function supportBundle(session: Session, options: { output?: string
         memory_bytes: totalmem(),
         dependencies: packageFacts().dependencies,
       },
-      configuration: { file: config.file ?? null, settings: explainConfig(config, session.env) },
+      configuration: { file: config.file ?? null, settings: explainConfig(config) },
       database: await ofDatabase(databaseFacts),
       migrations: await ofLedger(async ({ db }) => {
         const { rows } = await sql`

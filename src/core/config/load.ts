@@ -7,6 +7,7 @@ import { clip, count, didYouMean, isMisspelt } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue } from './describe-issue.ts'
+import { configFile, type Variables, withEnvFile } from './env-file.ts'
 import { type Explained, explain } from './explain.ts'
 import { readDocument } from './read-document.ts'
 import { channelTwins, configSchema, type FileConfig, type ReportConfig } from './schema.ts'
@@ -35,6 +36,7 @@ export interface Config extends FileConfig {
     password: string | undefined
     database_url: string | undefined
   }
+  variables: Variables
   /** Knows every secret of this configuration; whatever leaves the program passes through it. */
   redactor: Redactor
 }
@@ -48,7 +50,6 @@ interface LoadOptions {
 
 /** The value of VISIBILITY_PROJECTS that asks for whatever the service lists. */
 const ALL_PROJECTS = 'all'
-const DEFAULT_FILE = 'config/sync.yaml'
 const LOG_FORMATS = ['auto', 'json', 'text'] as const
 type LogFormat = (typeof LOG_FORMATS)[number]
 const FAST_PARTS = ['template-parser', 'window-digest'] as const
@@ -76,22 +77,29 @@ const RESERVED = new Set([
   ...['prompt_history', 'brand_history'],
 ])
 
-/** Reads the configuration file and the environment; the environment wins. Only core/config reads `process.env`. */
+/** Reads the configuration file, `.env` and the environment, which wins. Only core/config reads `process.env`. */
 export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
-  learnEnvironment(redactor, env)
-  const found = file ?? nonEmpty(env.VISIBILITY_CONFIG) ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined)
+  const variables = learnVariables(redactor, env, file)
+  const named = file ?? nonEmpty(env.VISIBILITY_CONFIG)
+  const byDefault = configFile(undefined, {})
   const hints: string[] = []
   try {
-    return read(found, env, redactor, hints)
+    return read(named ?? (existsSync(byDefault) ? byDefault : undefined), variables, redactor, hints)
   } catch (error) {
     if (!(error instanceof UsageError)) throw error
     throw new UsageError(redactor.text([error.message, ...hints].join('\n')))
   }
 }
 
-/** Collects the secrets of the environment, whether or not the rest of the configuration can be read. */
-export function learnEnvironment(redactor: Redactor, env: NodeJS.ProcessEnv = process.env): void {
-  for (const name of SECRET_VARIABLES) redactor.add(secretsOfVariable(name, nonEmpty(env[name])))
+/** Collects the secrets of all variables, whether or not the rest of the configuration can be read. */
+export function learnVariables(redactor: Redactor, env: NodeJS.ProcessEnv = process.env, file?: string): Variables {
+  const learn = (from: NodeJS.ProcessEnv) => {
+    for (const name of SECRET_VARIABLES) redactor.add(secretsOfVariable(name, nonEmpty(from[name])))
+  }
+  learn(env)
+  const variables = withEnvFile(configFile(file, env), env)
+  learn(variables.env)
+  return variables
 }
 
 function secretsOfVariable(name: string, value: string | undefined): string[] {
@@ -101,11 +109,12 @@ function secretsOfVariable(name: string, value: string | undefined): string[] {
 
 /** The configuration if no file and no variable is set. */
 export function defaultConfig(): Config {
-  return read(undefined, {}, createRedactor(), [])
+  return read(undefined, { env: {}, file: '', fromFile: new Set() }, createRedactor(), [])
 }
 
 /** What may explain an error is put into `hints`. */
-function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redactor, hints: string[]): Config {
+function read(file: string | undefined, variables: Variables, redactor: Redactor, hints: string[]): Config {
+  const { env } = variables
   const document = file === undefined ? { written: {}, values: {}, warnings: [] } : readDocument(file, env, redactor)
   hints.push(...unknownVariables(env, document.written))
   const secrets: string[] = []
@@ -148,6 +157,7 @@ function read(file: string | undefined, env: NodeJS.ProcessEnv, redactor: Redact
     all_projects: isAll,
     token,
     metabase,
+    variables,
     redactor,
   }
 }
@@ -190,14 +200,11 @@ function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
 }
 
 /** Every setting as it was understood, and where it came from; nothing of it is secret. */
-export function explainConfig(config: Config, env: NodeJS.ProcessEnv = process.env): Explained[] {
+export function explainConfig({ variables, ...config }: Config): Explained[] {
+  const { env, file, fromFile } = variables
   const written = config.file === undefined ? {} : readDocument(config.file, env, config.redactor).written
-  return explain(config, written, env)
-}
-
-/** The file that settings are read from, whether it exists or not. */
-export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
-  return named ?? nonEmpty(env.VISIBILITY_CONFIG) ?? DEFAULT_FILE
+  const withFile = (name: string) => (fromFile.has(name) ? `${name} (${file})` : name)
+  return explain(config, written, env).map((row) => ({ ...row, from: row.from.replace(/\w+/g, withFile) }))
 }
 
 /** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
