@@ -21,6 +21,18 @@ describe('commands', () => {
     expect((await runCli(['--version'])).stdout.trim()).toBe(version)
     const help = await runCli(['--help'])
     expect(help.stdout).toContain('3 another run holds the lock')
+    const groups = [...help.stdout.matchAll(/^(\w+):\n((?: .*\n)+)/gm)].map(([, title, lines]) => [
+      title,
+      [...lines!.matchAll(/^ {2}([a-z-]+)/gm)].map(([, name]) => name),
+    ])
+    expect(Object.fromEntries(groups)).toEqual({
+      Options: expect.any(Array),
+      Start: ['init', 'check', 'sync', 'serve', 'status'],
+      Operate: ['backfill', 'plan', 'audit', 'quarantine', 'worker', 'migrate'],
+      BI: expect.arrayContaining(['grant', 'metabase', 'pack']),
+      Write: ['create'],
+      More: expect.arrayContaining(['config', 'help', 'completion', 'database', 'reference']),
+    })
   })
 
   test('a command loads only the packages that it needs', async () => {

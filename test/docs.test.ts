@@ -57,6 +57,16 @@ test('the docs are short: a how-to has at most 62 lines, and all pages but the t
   expect(all.reduce((sum, page) => sum + lines(page), 0)).toBeLessThanOrEqual(3000)
 })
 
+test('the README has at most 80 lines', () => {
+  expect(read('README.md').split('\n').length - 1).toBeLessThanOrEqual(80)
+})
+
+test('the page of commands lists every command once', async () => {
+  const listed = [...read('docs/reference/commands.md').matchAll(/^\| `([a-z-]+)/gm)].map(([, name]) => name)
+  const help = (await runCli(['--help'])).stdout.replace(/[\s\S]*\nStart:/, '')
+  expect(listed.sort()).toEqual([...help.matchAll(/^ {2}([a-z-]+) .*/gm)].map(([, name]) => name).sort())
+})
+
 test('files of the repository that pages name are there', () => {
   const gone = pages.flatMap((page) =>
     [...read(page).matchAll(/`((?:\w+\/)+[\w.-]+\.(?:ts|mjs|sh|sql|md))`/g)]

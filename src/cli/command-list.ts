@@ -30,6 +30,14 @@ export const GROUPS: Record<string, string> = {
   create: "the service's write operations, singly or from a file, never twice",
 }
 
+/** The commands of `--help`, in this order. The others follow. */
+const HELP_GROUPS: Record<string, string[]> = {
+  Start: ['init', 'check', 'sync', 'serve', 'status'],
+  Operate: ['backfill', 'plan', 'audit', 'quarantine', 'worker', 'migrate'],
+  BI: ['grant', 'metabase', 'pack', 'mcp'],
+  Write: ['create'],
+}
+
 const option = (flags: string, about: string) => new Option(flags, about)
 const required = (flags: string, about: string) => option(flags, about).makeOptionMandatory()
 const repeated = (flags: string, about: string) =>
@@ -278,6 +286,16 @@ export function addCommands(program: Command, add: Add): void {
       repeated('--fault <name=value>', 'how to misbehave; may be repeated'),
     ],
   })
+}
+
+export function sortIntoGroups({ commands }: Command): void {
+  const order = Object.values(HELP_GROUPS).flat()
+  const placeOf = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length)
+  for (const command of commands) {
+    const [group = 'More'] = Object.entries(HELP_GROUPS).find(([, names]) => names.includes(command.name())) ?? []
+    command.helpGroup(`${group}:`)
+  }
+  ;(commands as Command[]).sort((a, b) => placeOf(a.name()) - placeOf(b.name()))
 }
 
 function choice(name: string, about: string, values: string[]): Argument {
