@@ -193,7 +193,7 @@ test('every command has a help with examples, by -h and by --help', async () => 
   const program = await cli(['-h'])
   expect(program.stdout).toContain('VISIBILITY_API_URL=reference')
   expect(tooWide(program.stdout)).toEqual([])
-  const commands = program.stdout.slice(program.stdout.indexOf('Commands:'))
+  const commands = program.stdout.slice(program.stdout.indexOf('Start:'))
   const names = [...commands.matchAll(/^ {2}([a-z-]+)/gm)].map(([, name]) => [name!])
   expect(names.length).toBeGreaterThan(12)
   for (const words of [[], ...names, ['quarantine', 'list'], ['create', 'topic']]) {

@@ -1,7 +1,6 @@
 import { createInterface } from 'node:readline/promises'
-import { configFile } from '../core/config/env-file.ts'
 import { type Config, defaultConfig, loadConfig } from '../core/config/load.ts'
-import { wantsColour } from '../core/config/variables.ts'
+import { configFile, wantsColour } from '../core/config/variables.ts'
 import { createLog, type LogEntry, SECRET_FIELDS } from '../core/logger.ts'
 import { REDACTED, type Redactor } from '../core/redactor.ts'
 import { printable } from '../core/text.ts'

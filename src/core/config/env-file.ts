@@ -2,19 +2,13 @@ import { readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { parseEnv } from 'node:util'
 import { codeOf, UsageError } from '../errors.ts'
+import { DEFAULT_FILE } from './variables.ts'
 
 export interface Variables {
   env: NodeJS.ProcessEnv
   file: string
   /** Those of `env` that the file gives. */
   fromFile: ReadonlySet<string>
-}
-
-const DEFAULT_FILE = 'config/sync.yaml'
-
-/** The configuration file, whether it exists or not. */
-export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
-  return named ?? (env.VISIBILITY_CONFIG?.trim() || DEFAULT_FILE)
 }
 
 /** The file of variables for a configuration file: in its folder, or in the current one for the default file. */

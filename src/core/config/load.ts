@@ -7,12 +7,12 @@ import { clip, count, didYouMean, isMisspelt } from '../text.ts'
 import { BASE_STREAMS, BI_VIEWS, EXTRA_STREAMS } from '../vocabulary.ts'
 import { chosenSource, REFERENCE } from './choose-source.ts'
 import { describeIssue } from './describe-issue.ts'
-import { configFile, type Variables, withEnvFile } from './env-file.ts'
+import { type Variables, withEnvFile } from './env-file.ts'
 import { type Explained, explain } from './explain.ts'
 import { readDocument } from './read-document.ts'
 import { channelTwins, configSchema, type FileConfig, type ReportConfig } from './schema.ts'
 import { mayHoldSecret, refusePlainHttp, secretsIn, secretsOfAddress, shownText, textsIn } from './secrets.ts'
-import { ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
+import { configFile, DEFAULT_FILE, ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
 export type { FileConfig, ReportConfig } from './schema.ts'
 
@@ -81,10 +81,9 @@ const RESERVED = new Set([
 export function loadConfig({ file, env = process.env, redactor = createRedactor() }: LoadOptions = {}): Config {
   const variables = learnVariables(redactor, env, file)
   const named = file ?? nonEmpty(env.VISIBILITY_CONFIG)
-  const byDefault = configFile(undefined, {})
   const hints: string[] = []
   try {
-    return read(named ?? (existsSync(byDefault) ? byDefault : undefined), variables, redactor, hints)
+    return read(named ?? (existsSync(DEFAULT_FILE) ? DEFAULT_FILE : undefined), variables, redactor, hints)
   } catch (error) {
     if (!(error instanceof UsageError)) throw error
     throw new UsageError(redactor.text([error.message, ...hints].join('\n')))

@@ -50,6 +50,13 @@ export const ONLY_VARIABLES = {
   LOG_FORMAT: 'log_format',
 } as const
 
+export const DEFAULT_FILE = 'config/sync.yaml'
+
+/** The configuration file, whether it exists or not. */
+export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
+  return named ?? (env.VISIBILITY_CONFIG?.trim() || DEFAULT_FILE)
+}
+
 /** Where the environment gives a value; undefined if it does not. */
 export function given(variable: string, env: NodeJS.ProcessEnv = process.env): string | undefined {
   if (env[variable]?.trim()) return `variable ${variable}`
