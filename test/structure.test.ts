@@ -8,7 +8,7 @@ import { expect, test } from '@jest/globals'
 const src = fileURLToPath(new URL('../src', import.meta.url))
 const ORDER = [
   ...['core', 'source', 'streams', 'rows', 'warehouse', 'ledger', 'sync', 'audit', 'create', 'queue', 'app'],
-  ...['observe', 'schedule', 'web', 'packs', 'cli', 'main'],
+  ...['observe', 'schedule', 'web', 'mcp', 'packs', 'cli', 'main'],
 ]
 
 const files = readdirSync(src, { recursive: true, encoding: 'utf8' })

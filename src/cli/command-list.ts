@@ -20,7 +20,7 @@ export interface CommandSettings<O extends object, A extends unknown[]> {
   arguments?: Argument[]
   kind?: CommandKind
   /** Whether VISIBILITY_PROJECTS=all is resolved first. Runs and services need it. */
-  projects?: 'needed' | 'useful'
+  projects?: 'needed' | 'useful' | 'unused'
 }
 
 type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
@@ -97,6 +97,14 @@ export function addCommands(program: Command, add: Add): void {
       queue,
     ],
     kind: 'service',
+  })
+  add({
+    name: 'mcp',
+    about: 'answers questions of an assistant about the warehouse: a read-only MCP server on standard input and output',
+    load: async () => (await import('./commands/mcp.ts')).mcp,
+    examples: ['mcp', 'mcp --config config/sync.yaml'],
+    kind: 'service',
+    projects: 'unused',
   })
   add({
     name: 'worker',

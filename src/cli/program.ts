@@ -99,7 +99,7 @@ function buildProgram(
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, kind)
       try {
-        if (session.config.all_projects && projects !== undefined)
+        if (session.config.all_projects && projects !== undefined && projects !== 'unused')
           await (await import('../app/all-projects.ts')).resolveProjects(session, projects === 'needed')
         setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
       } catch (error) {

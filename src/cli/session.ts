@@ -67,7 +67,7 @@ export function openSession(
   const observer: Observer = progress?.observer ?? {}
   let streams: StreamSet | undefined
   return {
-    ...{ config, log, version, json, signal, env, observer, monotonic },
+    ...{ config, log, version, json, signal, env, observer, monotonic, stdin, stdout },
     clock: () => new Date(),
     /** The configured streams, made when they are first asked for. */
     get streams() {

@@ -42,6 +42,17 @@ export interface Warehouse {
   cut(): void
 }
 
+/** What the pool waits for before it hands out a new connection. */
+export type ConnectHook = (client: ClientBase) => PromiseLike<unknown>
+
+/** Not behind a pooler, where the setting would stay for other clients; transactions say so themselves. */
+export async function refuseWrites(client: ClientBase, first: ConnectHook): Promise<void> {
+  await first(client)
+  await client.query(
+    `select set_config('default_transaction_read_only', 'on', false) where pg_backend_pid() = ${processIdOf(client)}`,
+  )
+}
+
 const OLDEST = 150_000
 // Poolers carry the first two over to other connections of the same client, and to no other client. The role may have other
 // values of the last two, which would change what is read. They are not set behind a pooler, where they would stay for others.

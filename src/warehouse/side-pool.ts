@@ -1,6 +1,6 @@
-import { Pool, type PoolConfig } from 'pg'
+import { type ClientBase, Pool, type PoolConfig } from 'pg'
 import { codeOf, messageOf, OverloadedError, TimeLimitError } from '../core/errors.ts'
-import type { Warehouse } from './connect.ts'
+import { type ConnectHook, refuseWrites, type Warehouse } from './connect.ts'
 import { isUnanswered } from './retry.ts'
 import { inTransaction } from './transaction.ts'
 
@@ -13,6 +13,8 @@ export interface SidePoolOptions {
   patienceMs: number
   /** The most that one use may take. */
   limitMs: number
+  /** True if its connections refuse to write, whatever a transaction says. */
+  isReadOnly?: boolean
 }
 
 /**
@@ -35,8 +37,12 @@ const LOCK_MS = 2000
 const WAITED_TOO_LONG = 'timeout exceeded when trying to connect'
 
 export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): SidePool {
+  const base = warehouse.pool.options as PoolConfig & { onConnect: ConnectHook }
   const pool = new Pool({
-    ...(warehouse.pool.options as PoolConfig),
+    ...base,
+    ...(options.isReadOnly && {
+      onConnect: (client: ClientBase) => refuseWrites(client, base.onConnect) as unknown as undefined,
+    }),
     max: options.connections,
     application_name: options.name,
     connectionTimeoutMillis: options.patienceMs,

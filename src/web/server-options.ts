@@ -1,3 +1,4 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Monotonic } from '../core/waiting.ts'
 import type { OpenAlert } from '../ledger/alert-policy.ts'
 import type { Metrics } from '../observe/metrics.ts'
@@ -10,6 +11,9 @@ export interface FailedStart {
   at: Date
   reason: string
 }
+
+/** Lets those who may ask pass; throws for others. */
+export type Guard = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
 export interface BackfillRequest {
   from: string
@@ -38,6 +42,8 @@ export interface ServerOptions {
   failedToStart: () => FailedStart | undefined
   /** Opens the routes that start work; without one they do not exist. */
   token: string | undefined
+  /** Routes of another folder for those who have the token. */
+  routes?: ((app: FastifyInstance, guard: Guard) => void) | undefined
   /** Starts a sync, or returns why not, or after what. */
   sync: () => { begun: true } | { after: string } | { busy: string }
   /** Starts a backfill and returns its run, or why it cannot start now. */

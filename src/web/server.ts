@@ -124,6 +124,7 @@ export function createServer(options: ServerOptions): FastifyInstance {
     await scope.register(rateLimit, { global: false, max: MOST_FAILURES, timeWindow: 60_000 })
     const guards = signInRoutes(scope, { token, sessions, version, log: view.services.log })
     backfillRoutes(scope, { ...options, onRequest: guards.bearer })
+    options.routes?.(scope, guards.bearer)
     actionRoutes(scope, { ...options, sessions, preHandler: guards.form })
   })
   return app

@@ -6,6 +6,7 @@ import type { Log } from '../core/logger.ts'
 import type { Monotonic } from '../core/waiting.ts'
 import { errorPage, signInPage } from './pages/layout.ts'
 import { readQuery } from './query.ts'
+import type { Guard } from './server-options.ts'
 import type { Notice } from './status-data.ts'
 
 /** Somebody who signed in with the token. */
@@ -56,7 +57,7 @@ export class Sessions {
 }
 
 /** Hooks for routes that need the token: in a header, or in a form of a session. */
-export type Guards = Record<'bearer' | 'form', (request: FastifyRequest, reply: FastifyReply) => Promise<void>>
+export type Guards = Record<'bearer' | 'form', Guard>
 
 /** Signing in and out with the token. The scope must have the plugins for forms, cookies and rate limits. */
 export function signInRoutes(

@@ -4,6 +4,7 @@ import { codeOf, messageOf, TransientError, UsageError } from '../../core/errors
 import { secondsOf } from '../../core/text.ts'
 import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
+import { mcpRoutes } from '../../mcp/http.ts'
 import { channelsOf } from '../../observe/channels.ts'
 import { createMetrics } from '../../observe/metrics.ts'
 import { createCron } from '../../schedule/cron.ts'
@@ -18,6 +19,7 @@ import { Readiness } from '../serve-readiness.ts'
 import { AfterRun, type ServeRuns, serveRuns } from '../serve-runs.ts'
 import type { Session } from '../session.ts'
 import { wrap } from '../table.ts'
+import { openMcpDatabase } from './mcp.ts'
 
 const ALERT_EVERY_MS = 60_000
 // The share of the grace period that a run in progress may take; the rest is for closing.
@@ -55,6 +57,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const runs = serveRuns(session, open, live, (...run) => afterRun.runEnded(...run))
   const schedule = serveSchedule(session, open, runs)
   const { scheduler } = schedule
+  const reader = config.mcp.database_url === undefined ? undefined : await openMcpDatabase(session)
   const server = createServer({
     view,
     live,
@@ -65,6 +68,8 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     maxStalenessMs,
     hosts: [options.host ?? config.serve.host, hostname(), ...config.serve.hosts],
     token: config.token,
+    routes: (app, guard) =>
+      mcpRoutes(app, guard, { config, clock, log, version, warehouse: reader?.warehouse ?? open.warehouse }),
     next: () => ({ sync: scheduler.next('sync'), audit: scheduler.next('audit') }),
     alerts: () => alerts.open,
     failedToStart: () => afterRun.failedStart,
@@ -119,6 +124,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     watchPool.close()
     pagePool.close()
     await server.close()
+    await reader?.close()
   }
 }
 

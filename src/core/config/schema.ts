@@ -346,6 +346,7 @@ export const configSchema = z.strictObject({
     max_staleness: matching(/^\d{1,5}[mhd]$/, 'a number of minutes, hours or days, as 90m, 26h or 2d').default('26h'),
     grace_seconds: wholeNumber(1, 3600).default(25),
   }),
+  mcp: group({ database_url: databaseUrl.optional() }),
   labels: group({
     brands: byId(z.strictObject({ own: flag.optional(), name: name.optional() })),
     topics: byId(name),

@@ -38,7 +38,7 @@ export const DETAIL_STATEMENTS = {
     const sql = `select c.brand_id, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own,
   ${compared(context)}
 from (
-  ${sums(context, report, 'r.brand_id', subjectIn(context, report))}
+  ${sums(context, report, 'r.brand_id', { where: subjectIn(context, report) })}
 ) c
 left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = c.brand_id
 where n > 0
@@ -96,7 +96,7 @@ order by sum(a.answers) >= ${ENOUGH} desc, weeks desc, best_rival_visibility des
     sql: `with p as (
   select url_key, url, title, rival_names, citation_count, week
   from ${of('page_gaps_weekly')}
-  where project_id = ${project} and domain = ${text(filters.subject.domain ?? '')} and ${between('week', weeksIn(filters.range))} and is_complete
+  where project_id = ${project}${ofDomain(filters)} and ${between('week', weeksIn(filters.range))} and is_complete
 )
 select (array_agg(url order by week desc))[1] as url, (array_agg(title order by week desc))[1] as title,
   array(select distinct name from p o cross join unnest(o.rival_names) name where o.url_key = p.url_key order by name) as rival_names,
@@ -106,6 +106,11 @@ group by url_key
 order by citation_count desc nulls last, url`,
   }),
 } satisfies Record<string, (context: Context) => Statement>
+
+/** Without a domain, pages of all of them. */
+function ofDomain({ subject: { domain } }: Filters): string {
+  return domain === undefined ? '' : ` and domain = ${text(domain)}`
+}
 
 type Breakdown = [date: 'date', subject: 'prompt_id' | 'topic_id', model: 'model_id' | 'model_channel_id']
 
@@ -153,7 +158,7 @@ function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model')
   const isNew = `(select first_seen_on > ${text(first)} from ${of('brands')} where project_id = ${project} and brand_id = ${own})`
   const answers = (value: string) => `case when ${isNew} then ${ofOwn(value)} else max(s.${value}) end as ${value}`
   const sql = `with s as (
-  ${sums(context, report, `r.${column}, r.brand_id`, subjectIn(context, report))}
+  ${sums(context, report, `r.${column}, r.brand_id`, { where: subjectIn(context, report) })}
 ), g as (
   select s.${column} as id, coalesce(${ofOwn('k')}, 0) as k, coalesce(${ofOwn('previous_k')}, 0) as previous_k, ${answers('n')}, ${answers('previous_n')},
     (array_agg(coalesce(b.name, s.brand_id) order by s.k / nullif(s.n, 0) desc nulls last) filter (where not coalesce(b.is_own, false)))[1] as rival,

@@ -13,7 +13,7 @@ export const PERIODS = {
   '1y': { days: 364, name: '52 weeks' },
 } as const
 type Period = keyof typeof PERIODS
-export type Grain = 'week' | 'day'
+export type Grain = 'week' | 'day' | 'month'
 
 /** The range that the numbers are compared with. */
 export const COMPARISONS = {
@@ -140,7 +140,7 @@ function rangeIn(period: Period, last: Day): Range {
   return { from: addDays(to, 1 - PERIODS[period].days), to }
 }
 
-function comparedRange({ from, to }: Range, comparison: Comparison): Range {
+export function comparedRange({ from, to }: Range, comparison: Comparison): Range {
   if (comparison === 'none') return noDays({ from, to })
   const back =
     comparison === 'year' ? YEAR_DAYS * Math.ceil(countDays({ from, to }) / YEAR_DAYS) : countDays({ from, to })
@@ -173,6 +173,18 @@ export function mondayOf(day: Day): Day {
 export function weeksIn({ from, to }: Range): Range {
   const first = mondayOf(addDays(from, 6))
   return { from: first, to: addDays(mondayOf(to), 6) }
+}
+
+/** The days of the months that begin in a range; none if no month does. */
+function monthsIn({ from, to }: Range): Range {
+  const [before, next] = [addDays(from, -1), addDays(`${to.slice(0, 7)}-01`, 31)]
+  const first = addDays(`${before.slice(0, 7)}-01`, 31)
+  return { from: `${first.slice(0, 7)}-01`, to: addDays(`${next.slice(0, 7)}-01`, -1) }
+}
+
+/** The days of the weeks or months that begin in a range, or all of its days. */
+export function periodsIn(range: Range, grain: Grain): Range {
+  return { day: () => range, week: () => weeksIn(range), month: () => monthsIn(range) }[grain]()
 }
 
 // With more points than this, the period before would crowd out the one that was asked for.

@@ -36,7 +36,7 @@ const SHOWN: Partial<Record<Section, number>> = {
 // Without an own brand there is nothing that these could be about.
 const OF_OWN: ReadonlySet<Section> = new Set<Section>(['summary', 'by-model', 'by-topic', 'prompts', 'source-pages'])
 
-interface Brand {
+export interface Brand {
   id: string
   name: string
   isOwn: boolean
@@ -78,7 +78,11 @@ export interface Read {
   missing?: string
 }
 
-type DaysRead = Record<'days' | 'whole_days' | 'provisional_days' | 'whole_days_before', number>
+export type DaysRead = Record<
+  | ('days' | 'whole_days' | 'provisional_days' | 'whole_days_before')
+  | ('held_days' | 'unreconciled_days' | 'quarantined_days'),
+  number
+>
 type Names = Record<'topic' | 'topic_id' | 'prompt' | 'channel', string | null>
 
 /** All that a page shows. */
@@ -147,7 +151,9 @@ export async function readAll(
   return { header: fields.map(({ name }) => name), rows: rows.map((row) => row.map(cell) as Cell[]) }
 }
 
-async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
+export type Reader = Awaited<ReturnType<typeof openReader>>
+
+export async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
   const { schema, pool } = warehouse
   const of = (name: string) => (schema === 'visibility' ? `visibility.${name}` : quote(schema, name))
   const all = async <R extends object>(sql: string) => (await pool.query<R>(slowQuery(sql))).rows
@@ -155,7 +161,8 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
   const relations = new Set(
     (
       await all<{ name: string }>(
-        `select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = ${text(schema)}`,
+        `select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = ${text(schema)}
+           and has_table_privilege(c.oid, 'select')`,
       )
     ).map(({ name }) => name),
   )
@@ -192,19 +199,22 @@ async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRe
     return incomparable ?? streams.get(stream)
   }
 
-  /** The SQL of a section, or why it cannot be read. */
-  async function prepare(section: Section): Promise<{ sql: string; missing?: string }> {
-    const statement: Statement = STATEMENTS[section](context)
+  /** The SQL of a section or of another statement, or why it cannot be read. */
+  async function prepare(
+    asked: Section | ((context: Context) => Statement),
+  ): Promise<{ sql: string; missing?: string }> {
+    const write = typeof asked === 'string' ? STATEMENTS[asked] : asked
+    const statement: Statement = write(context)
     const missing = statement.missing ?? missingFor(statement, reports, relations)
     if (missing !== undefined) return { sql: '', missing }
     const reason = await whyNotCompared(statement)
     if (reason === undefined) return { sql: statement.sql }
     if (statement.isComparison) return { sql: '', missing: reason }
-    return { sql: STATEMENTS[section]({ ...context, before: noDays(filters.range) }).sql }
+    return { sql: write({ ...context, before: noDays(filters.range) }).sql }
   }
 
   return {
-    ...{ brands, own, days, incomparable, prepare },
+    ...{ brands, own, days, incomparable, prepare, context, daysOf, whyIncomparable },
     /** The rival that was asked for, or the one that is named most often. */
     chooseRival(leads: readonly Row[]): Brand | undefined {
       const rivals = brands.filter(({ isOwn }) => !isOwn)

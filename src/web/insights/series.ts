@@ -3,7 +3,7 @@ import type { Grain } from './filters.ts'
 import { ENOUGH, type Unit } from './format.ts'
 import type { ChartSection, Row } from './read-page.ts'
 
-interface ChartKind {
+export interface ChartKind {
   title: string
   /** The column that is drawn; those of its interval, if it has one, are named after it. */
   value: string

@@ -3,7 +3,7 @@ import type { ReportConfig } from '../../core/config/load.ts'
 import { addDays, type Day, type Range } from '../../core/day.ts'
 import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
-import { chartRange, type Filters, weeksIn } from './filters.ts'
+import { chartRange, type Filters, periodsIn } from './filters.ts'
 
 /* Common parts of statements. The SQL that is shown is the SQL that is run, so values are literals in the text. */
 
@@ -39,7 +39,7 @@ export interface Statement {
 
 export const text = escapeLiteral
 export const between = (column: string, { from, to }: Range) => `${column} between ${text(from)} and ${text(to)}`
-const isWhole = (alias: string) =>
+export const isWhole = (alias: string) =>
   `${alias}.state in ('read', 'stale') and (${alias}.read_at at time zone 'UTC')::date > ${alias}.date`
 
 /** A channel stays the same when the model behind it changes, so a report by channel is preferred. */
@@ -69,13 +69,31 @@ export function shareOf({ of }: Context, name: string, k: string, n: string): st
   return `${k} / nullif(${n}, 0) as ${name}, ${of('wilson_low')}(${k}, ${n}) as ${name}_low, ${of('wilson_high')}(${k}, ${n}) as ${name}_high`
 }
 
+/** A metric is the sum of the first over the sum of the second. Means are the service's own, weighted by their counts. */
+export type Measure = readonly [k: string, n: string]
+const VISIBILITY: Measure = ['r.visibility_count', 'r.visibility_total']
+export const meanOf = (name: 'position' | 'sentiment'): Measure => [
+  `r.${name} * r.${name}_count`,
+  `case when r.${name} is null then 0 else r.${name}_count end`,
+]
+
+interface Sums {
+  where?: string
+  measure?: Measure
+}
+
 /** Counts and answers of the range and of the one before, by columns of a report `r`. */
-export function sums(context: Context, report: readonly Dimension[], columns: string, where = ''): string {
+export function sums(
+  context: Context,
+  report: readonly Dimension[],
+  columns: string,
+  { where = '', measure: [k, n] = VISIBILITY }: Sums = {},
+): string {
   const { of, reports, project, filters, before } = context
   const { now, previous, both } = periods('r.date', filters.range, before)
   return `select ${columns},
-    sum(r.visibility_count) ${now} as k, sum(r.visibility_total) ${now} as n,
-    sum(r.visibility_count) ${previous} as previous_k, sum(r.visibility_total) ${previous} as previous_n
+    sum(${k}) ${now} as k, sum(${n}) ${now} as n,
+    sum(${k}) ${previous} as previous_k, sum(${n}) ${previous} as previous_n
   from ${of(reportName(reports, report))} r
   where r.project_id = ${project}${where} and ${both}
   group by ${columns}`
@@ -107,10 +125,15 @@ interface Charted {
 
 /** Sums by brand and day or week, with how complete each is. */
 export function charted({ of, project, filters, reports }: Context, { from, where = '', ...rest }: Charted): string {
-  const isWeekly = filters.grain === 'week'
-  const range = isWeekly ? weeksIn(chartRange(filters)) : chartRange(filters)
-  const at = (column: string) => (isWeekly ? `date_trunc('week', ${column}::timestamp)::date` : column)
-  return `select w.at as ${isWeekly ? 'week' : 'date'}, w.brand_id, coalesce(b.name, w.brand_id) as brand, coalesce(b.is_own, false) as is_own,
+  const { grain } = filters
+  const range = periodsIn(chartRange(filters), grain)
+  const at = (column: string) => (grain === 'day' ? column : `date_trunc('${grain}', ${column}::timestamp)::date`)
+  const days = {
+    day: '1',
+    week: '7',
+    month: `extract(day from min(${at('s.date')}) + interval '1 month' - interval '1 day')`,
+  }
+  return `select w.at as ${grain === 'day' ? 'date' : grain}, w.brand_id, coalesce(b.name, w.brand_id) as brand, coalesce(b.is_own, false) as is_own,
   ${rest.columns}, d.is_complete, d.is_provisional
 from (
   select ${at('r.date')} as at, r.brand_id, ${rest.sums}
@@ -120,7 +143,7 @@ from (
 ) w
 left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = w.brand_id
 left join (
-  select ${at('s.date')} as at, count(*) filter (where ${isWhole('s')}) = ${isWeekly ? 7 : 1} as is_complete, bool_or(s.is_provisional) as is_provisional
+  select ${at('s.date')} as at, count(*) filter (where ${isWhole('s')}) = ${days[grain]} as is_complete, bool_or(s.is_provisional) as is_provisional
   from ${of('data_status')} s
   where s.project_id = ${project} and s.stream = ${text(rest.stream ?? reportName(reports))} and ${between('s.date', range)}
   group by 1
@@ -130,6 +153,7 @@ order by w.at, brand, w.brand_id`
 
 const NAMES: Partial<Record<Dimension, { table: string; name: string }>> = {
   topic_id: { table: 'topics', name: 'name' },
+  tag_id: { table: 'tags', name: 'name' },
   prompt_id: { table: 'prompts', name: 'text' },
   model_channel_id: { table: 'model_channels', name: 'name' },
 }
@@ -143,10 +167,12 @@ export function named({ of, project }: Context, column: Dimension, id: string): 
   return { name: `coalesce(${table}.${name}, ${id})`, join }
 }
 
-/** How many days of a stream were read in the range and before it, and how many of them are whole or may still change. */
+/** How many days of a stream were read in the range and before it, how many of them are whole or may still change, and why. */
 export function daysRead({ of, project }: Context, stream: string, range: Range, before: Range): string {
   const now = (condition: string) => `count(*) filter (where s.date >= ${text(range.from)}${condition})`
   return `select ${now('')} as days, ${now(` and ${isWhole('s')}`)} as whole_days, ${now(' and s.is_provisional')} as provisional_days,
+  ${now(" and s.state = 'held'")} as held_days, ${now(" and s.state = 'unreconciled'")} as unreconciled_days,
+  ${now(" and s.state = 'quarantined'")} as quarantined_days,
   count(*) filter (where s.date < ${text(range.from)} and ${isWhole('s')}) as whole_days_before
 from ${of('data_status')} s
 where s.project_id = ${project} and s.stream = ${text(stream)}

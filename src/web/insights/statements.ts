@@ -81,8 +81,8 @@ order by week, brand, brand_id`,
     })
   },
 
-  position: (context) => meanOf(context, 'position'),
-  sentiment: (context) => meanOf(context, 'sentiment'),
+  position: (context) => chartOfMean(context, 'position'),
+  sentiment: (context) => chartOfMean(context, 'sentiment'),
 
   'topics-by-model'(context) {
     const { project, own, of, reports } = context
@@ -92,7 +92,7 @@ order by week, brand, brand_id`,
     const sql = `select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.${model}, ${name} as model,
   ${compared(context)}
 from (
-  ${sums(context, report, `r.topic_id, r.${model}`, ` and r.brand_id = ${own}`)}
+  ${sums(context, report, `r.topic_id, r.${model}`, { where: ` and r.brand_id = ${own}` })}
 ) c
 ${join}left join ${of('topics')} t on t.project_id = ${project} and t.topic_id = c.topic_id
 where n > 0
@@ -225,7 +225,7 @@ order by is_own or is_rival, citation_count desc, domain, is_own, is_rival`,
 const wholeSum = (column: string) => `case when count(${column}) = count(*) then sum(${column}) end`
 
 // Both are seen in the same answers, so their intervals must not touch: that holds however they depend on each other.
-const LEADS = `select *, own_visibility - rival_visibility as lead,
+export const LEADS = `select *, own_visibility - rival_visibility as lead,
   case
     when own_answers >= 30 is not true or answers >= 30 is not true then 'too_few'
     when own_visibility_low > rival_visibility_high then 'ahead'
@@ -243,7 +243,7 @@ function chartOf(
 }
 
 /** Means of the service, weighted by their counts. */
-function meanOf(context: Context, name: 'position' | 'sentiment'): Statement {
+function chartOfMean(context: Context, name: 'position' | 'sentiment'): Statement {
   return chartOf(context, 'visibility_daily', {
     sums: `sum(r.${name}_points) as k, sum(r.${name}_count) as n, sum(r.answers) as answers`,
     columns: `k / nullif(n, 0) as ${name}, n as ${name}_count, w.answers`,

@@ -1,0 +1,23 @@
+import { openWarehouse, requireDatabase } from '../../app/open-services.ts'
+import { untilStopped } from '../../core/waiting.ts'
+import type { Session } from '../session.ts'
+
+/** `mcp`: answers questions on standard input and output until the input ends. */
+export async function mcp(session: Session): Promise<number> {
+  const { answerOnStdio } = await import('../../mcp/stdio.ts')
+  const database = await openMcpDatabase(session)
+  try {
+    await answerOnStdio(session, database.warehouse, session, untilStopped(session.signal))
+    return 0
+  } finally {
+    await database.close()
+  }
+}
+
+/** The database by the role for assistants, if there is one. A database that is away is reported to whoever asks. */
+export function openMcpDatabase({ config, log, signal }: Session) {
+  const url = config.mcp.database_url ?? config.warehouse.url
+  const chosen = { ...config, warehouse: { ...config.warehouse, ...(url !== undefined && { url }) } }
+  requireDatabase(chosen)
+  return openWarehouse(chosen, log, { unchecked: true, signal })
+}

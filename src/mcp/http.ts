@@ -1,0 +1,66 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { Warehouse } from '../warehouse/connect.ts'
+import type { Guard } from '../web/server-options.ts'
+import type { McpOptions } from './server.ts'
+
+const PATH = '/mcp'
+
+/**
+ * The same tools over HTTP, for those with the token. A page of another site cannot ask, even if it knows the token. What answers is
+ * loaded with the first question.
+ */
+export function mcpRoutes(
+  app: FastifyInstance,
+  guard: Guard,
+  { warehouse, ...options }: McpOptions & { warehouse: Warehouse },
+): void {
+  const open = async () => {
+    const { createMcpServer, createReader } = await import('./server.ts')
+    const { createMcpHandler } = await import('./sdk.ts')
+    const pool = createReader(warehouse)
+    const pageOf = ({ url }: Request) => options.config.alerts.page_url ?? new URL(url).origin
+    const handler = createMcpHandler(
+      ({ requestInfo }) => createMcpServer(pool, options, requestInfo && pageOf(requestInfo)),
+      { responseMode: 'json', maxSubscriptions: 0 },
+    )
+    return { handler, pool }
+  }
+  let opened: ReturnType<typeof open> | undefined
+  app.addHook('onClose', async () => {
+    if (opened === undefined) return
+    const { handler, pool } = await opened
+    pool.close()
+    await handler.close()
+  })
+  app.route({
+    method: ['POST', 'GET', 'DELETE'],
+    url: PATH,
+    onRequest: async (request, reply) => {
+      if (isForeign(request)) throw Object.assign(new Error('this origin may not ask'), { statusCode: 403 })
+      await guard(request, reply)
+    },
+    handler: async (request, reply) => {
+      opened ??= open()
+      const { handler } = await opened
+      const { body, headers, method, protocol, host } = request
+      const fields = Object.entries(headers).flatMap(([name, value]) =>
+        typeof value === 'string' ? [[name, value]] : [],
+      )
+      const asked = new Request(`${protocol}://${host}${PATH}`, {
+        method,
+        headers: fields as [string, string][],
+        ...(method === 'POST' && { body: JSON.stringify(body) }),
+      })
+      const answer = await handler.fetch(asked, method === 'POST' ? { parsedBody: body } : {})
+      const type = answer.headers.get('content-type')
+      if (type !== null) reply.type(type)
+      return reply.code(answer.status).send(await answer.text())
+    },
+  })
+}
+
+/** Programs send no origin. A browser sends that of the page, which must be one of ours. */
+function isForeign({ headers, host }: FastifyRequest): boolean {
+  const { origin } = headers
+  return origin !== undefined && !(URL.canParse(origin) && new URL(origin).host === host)
+}
