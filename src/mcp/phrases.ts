@@ -1,22 +1,18 @@
 import { countDays, type Range } from '../core/day.ts'
 import { count } from '../core/text.ts'
 import { ENOUGH, interval, measured, points, pointsInterval, whole } from '../web/insights/format.ts'
+import type { Metric } from '../web/insights/measure-statements.ts'
 import type { DaysRead } from '../web/insights/read-page.ts'
 import { CHART_KINDS } from '../web/insights/series.ts'
 
 /* How answers are phrased: each number with its interval, its sample and a verdict, and what its days leave open. */
 
-export const METRICS = ['visibility', 'share_of_voice', 'position', 'sentiment'] as const
-export type Metric = (typeof METRICS)[number]
-export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
-
 const NAME_LENGTH = 80
 export const TEXT_LENGTH = 160
+const DATA_LENGTH = 300
+const MOST_IN_LIST = 12
 
-/**
- * A text of the service or of a caller as data: one line, without characters that are invisible, that end a quotation, or
- * that a client renders as markup.
- */
+/** A text of the service or of a caller as data: one line, with nothing that is invisible, ends a quotation or is rendered as markup. */
 export function inert(text: string, most = NAME_LENGTH): string {
   const plain = text
     .toWellFormed()
@@ -34,108 +30,99 @@ export function inert(text: string, most = NAME_LENGTH): string {
 /** The mark of a text that is data. */
 export const quoted = (text: string, most?: number) => `«${inert(text, most)}»`
 
-/** A number as the statements of the insights pages give it. */
-export interface MeasuredRow {
-  value: number | null
-  low?: number | null
-  high?: number | null
-  /** The answers or mentions that count, if it is a share, of how many. */
-  count?: number | null
-  sample: number | null
-  previous_value?: number | null
-  previous_sample?: number | null
-  change?: number | null
-  change_low?: number | null
-  change_high?: number | null
-  verdict?: string | null
+/** "«a», «b» and 3 more". */
+export function quotedList(texts: readonly string[], most = MOST_IN_LIST): string {
+  const rest = texts.length - most
+  const list = texts.slice(0, most).map((text) => quoted(text))
+  return `${list.join(', ') || 'none'}${rest > 0 ? ` and ${rest} more` : ''}`
 }
 
-const isClear = (verdict: string | null | undefined) => verdict === 'up' || verdict === 'down'
-
-const NOTHING = {
-  ...{ low: null, high: null, count: null, previous_value: null, previous_sample: null },
-  ...{ change: null, change_low: null, change_high: null, verdict: null },
-}
-
-/** The same as data. A change that is not clear is not given, only the interval that it lies in. */
-export function factOf(metric: Metric, row: MeasuredRow) {
-  const {
-    value,
-    low,
-    high,
-    count: k,
-    sample,
-    verdict,
-    change,
-    change_low,
-    change_high,
-    ...before
-  } = { ...NOTHING, ...row }
-  const { previous_value, previous_sample } = before
-  return {
-    ...{ metric, value, low, high, count: kindOf(metric).unit === 'share' ? k : null },
-    ...{ sample: sample ?? 0, sample_of: kindOf(metric).sampleName, previous_value },
-    previous_sample: previous_value === null ? null : previous_sample,
-    change: isClear(verdict) ? change : null,
-    ...{ change_low, change_high },
-    verdict: verdict ?? (previous_value === null ? 'not_compared' : 'no_interval'),
+/** These columns of a row, with inert texts. */
+export function asData(row: object, names: readonly string[]): Record<string, unknown> {
+  const clean = (value: unknown): unknown => {
+    if (typeof value === 'string') return inert(value, DATA_LENGTH)
+    if (value instanceof Date) return value.toISOString()
+    if (!Array.isArray(value)) return value ?? null
+    const rest = value.length - MOST_IN_LIST
+    return [...value.slice(0, MOST_IN_LIST).map(clean), ...(rest > 0 ? [`… and ${rest} more`] : [])]
   }
+  return Object.fromEntries(names.map((name) => [name, clean(row[name as keyof typeof row])]))
+}
+
+/** A number as the statements of the insights pages give it, with the interval and the count only of a share. */
+export type MeasuredRow = Record<'value' | 'sample', number | null> &
+  Partial<Record<'low' | 'high' | 'count' | 'previous_value' | 'previous_sample', number | null>> &
+  Partial<Record<'change' | 'change_low' | 'change_high', number | null>> & { verdict?: string | null }
+
+/** A change that is not clear is not given, only the interval in which it lies. */
+export function withoutNoise<R extends MeasuredRow>(row: R): R {
+  const { verdict = null, previous_value = null, change = null } = row
+  const isClear = verdict === 'up' || verdict === 'down'
+  const words = verdict ?? (previous_value === null ? 'not_compared' : 'no_interval')
+  return { ...row, change: isClear ? change : null, verdict: words }
 }
 
 /** "34.2 % (412 of 1,204 answers; 95 % interval 31.6 % to 36.9 %)". */
-export function numberOf(metric: Metric, { value, low = null, high = null, count: k, sample }: MeasuredRow): string {
+export function numberOf(
+  metric: Metric,
+  { value, low = null, high = null, count: k = null, sample }: MeasuredRow,
+): string {
   const { unit, sampleName } = kindOf(metric)
-  if (value === null) return `no value (${whole(sample ?? 0)} ${sampleName})`
-  const of =
-    unit === 'share' ? `${whole(k ?? null)} of ${whole(sample)} ${sampleName}` : `${whole(sample)} ${sampleName}`
+  const of = `${unit === 'share' && value !== null ? `${whole(k)} of ` : ''}${whole(sample ?? 0)} ${sampleName}`
   const few = metric === 'visibility' && (sample ?? 0) < ENOUGH ? '; too few answers for a conclusion' : ''
-  return `${measured(value, unit)} (${of}${low === null ? '' : `; 95 % interval ${interval(low, high)}`}${few})`
+  const ends = low === null ? '' : `; 95 % interval ${interval(low, high)}`
+  return `${value === null ? 'no value' : measured(value, unit)} (${of}${ends}${few})`
 }
+
+export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
 
 /** What became of a number since the period before; nothing if it was not compared. */
 export function changeOf(metric: Metric, row: MeasuredRow): string {
+  const {
+    sample,
+    previous_value = null,
+    previous_sample = null,
+    change = null,
+    change_low = null,
+    change_high = null,
+  } = row
   const { unit, sampleName } = kindOf(metric)
-  const { sample, previous_value = null, previous_sample = null, change = null } = row
-  const [low = null, high = null] = [row.change_low, row.change_high]
-  const before =
-    previous_value === null ? '' : `${measured(previous_value, unit)} of ${whole(previous_sample)} ${sampleName}`
+  const before = `${measured(previous_value, unit)} of ${whole(previous_sample)} ${sampleName}`
+  const ends = `${pointsInterval(change_low, change_high)} points`
   switch (row.verdict) {
     case 'up':
-    case 'down': {
-      const words = row.verdict === 'up' ? 'Clear rise' : 'Clear fall'
-      return `${words} of ${points(Math.abs(change!)).slice(1)} from ${before} (interval of the change ${pointsInterval(low, high)} points).`
-    }
+    case 'down':
+      return ` Clear ${row.verdict === 'up' ? 'rise' : 'fall'} of ${points(Math.abs(change!)).slice(1)} from ${before} (95 % interval ${ends}).`
     case 'no_clear_change':
-      return `No clear change from ${before}: the difference may be ${pointsInterval(low, high)} points.`
+      return ` No clear change from ${before}: the difference may be ${ends}.`
     case 'too_few':
-      return `Too few answers to compare: ${whole(sample)} now, ${whole(previous_sample)} before; each period needs ${ENOUGH}.`
+      return ` Too few answers to compare: ${whole(sample)} now, ${whole(previous_sample)} before; each period needs ${ENOUGH}.`
     case 'new':
-      return 'Nothing was measured in the period before.'
+      return ' Nothing was measured in the period before.'
+    case 'no_interval':
+      return ` Before: ${before}; without an interval there is no verdict.`
     default:
-      if (previous_value === null) return ''
-      return `Before: ${measured(previous_value, unit)} (${whole(previous_sample)} ${sampleName}). Without an interval, the difference is not called a change.`
+      return ''
   }
 }
 
 /** What the days of a period leave open. */
-export function notesOnDays(read: DaysRead, range: Range): string[] {
+export function noteOnDays(read: DaysRead, range: Range): string {
   const all = countDays(range)
-  const days = (number: number, rest: string) => (number === 0 ? [] : [`${count(number, 'day')} ${rest}`])
-  const missing = all - read.days
-  const notes = [
-    ...days(missing, `of ${all} ${missing === 1 ? 'was' : 'were'} never read`),
-    ...days(read.held_days, 'held: an answer of the service awaits review'),
-    ...days(read.unreconciled_days, "unreconciled: the rows do not add up to the service's totals"),
-    ...days(read.quarantined_days, 'with rows in quarantine'),
-    ...days(read.provisional_days, 'provisional: the numbers may still change'),
-  ]
-  if (read.whole_days === all && notes.length === 0)
-    return [`All ${count(all, 'day')} of the period are complete and final.`]
+  const reasons = [
+    [all - read.days, 'never read'],
+    [read.held_days, 'held for review'],
+    [read.unreconciled_days, "unreconciled with the service's totals"],
+    [read.quarantined_days, 'with rows in quarantine'],
+    [read.provisional_days, 'provisional, whose numbers may still change'],
+  ].flatMap(([days, words]) => (days === 0 ? [] : [`${count(days as number, 'day')} ${words}`]))
   const complete = read.whole_days === all ? 'All' : `Incomplete: only ${read.whole_days} of`
-  return [
-    `${complete} ${count(all, 'day')} of the period are complete${notes.length === 0 ? '' : `; ${notes.join('; ')}`}.`,
-  ]
+  return `${complete} ${count(all, 'day')} of the period are complete${reasons.length === 0 ? ' and final' : `; ${reasons.join('; ')}`}.`
 }
 
 /** "2026-03-02 to 2026-03-29". */
 export const showPeriod = ({ from, to }: Range) => (from === to ? from : `${from} to ${to}`)
+
+/** "34.2 % (31.6 % to 36.9 %)". */
+export const shareWith = (value: number | null, low: number | null, high: number | null) =>
+  `${measured(value, 'share')}${low === null ? '' : ` (${interval(low, high)})`}`

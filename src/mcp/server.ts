@@ -6,15 +6,28 @@ import type { Log } from '../core/logger.ts'
 import { clip } from '../core/text.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { createSidePool, type SidePool } from '../warehouse/side-pool.ts'
-import { render } from './answer.ts'
+import { outputOf, render } from './answer.ts'
 import { openDesk, type Tool } from './question.ts'
 import { McpServer } from './sdk.ts'
 import { checkData } from './tools/check-data.ts'
+import { compareBrands } from './tools/compare-brands.ts'
+import { explainDay } from './tools/explain-day.ts'
+import { findChanges } from './tools/find-changes.ts'
+import { findGaps } from './tools/find-gaps.ts'
+import { getVisibility } from './tools/get-visibility.ts'
 import { listProjects } from './tools/list-projects.ts'
 
 /* The tools over one read-only connection. */
 
-const TOOLS: readonly Tool[] = [listProjects, checkData]
+const TOOLS: readonly Tool[] = [
+  listProjects,
+  getVisibility,
+  compareBrands,
+  findChanges,
+  findGaps,
+  explainDay,
+  checkData,
+]
 const POOL = { name: 'visibility-sync mcp', connections: 1, waiting: 64, patienceMs: 15_000, limitMs: 10_000 }
 const READ_ONLY = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
 const INSTRUCTIONS = `Numbers on how AI answers mention brands, from a warehouse that is kept in step with a reporting service.
@@ -42,10 +55,16 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
     { capabilities: { tools: {} }, instructions: INSTRUCTIONS },
   )
   for (const tool of TOOLS) {
-    const { name, title, description, input, output } = tool
+    const { name, title, description, input } = tool
     server.registerTool(
       name,
-      { title, description, inputSchema: input.strict(), outputSchema: output, annotations: { title, ...READ_ONLY } },
+      {
+        title,
+        description,
+        inputSchema: input.strict(),
+        outputSchema: outputOf(tool),
+        annotations: { title, ...READ_ONLY },
+      },
       (asked) => call(tool, asked as { include_sql: boolean }),
     )
   }
@@ -57,7 +76,7 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
       const result = await pool.read(async (warehouse) => {
         const desk = await openDesk(warehouse, { reports: config.reports, today: dayOf(clock()), pages })
         const answer = await tool.answer(desk, asked as never)
-        return render(answer, asked.include_sql ? desk.sql : undefined)
+        return render(answer, tool.columns, asked.include_sql ? desk.sql : undefined)
       })
       return config.redactor.value(result) as typeof result
     } catch (error) {

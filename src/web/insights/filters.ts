@@ -152,7 +152,7 @@ export function noDays({ from }: Range): Range {
   return { from, to: addDays(from, -1) }
 }
 
-function defaultGrain(range: Range): Grain {
+export function defaultGrain(range: Range): Grain {
   return countDays(range) < FEWEST_DAYS_BY_WEEK ? 'day' : 'week'
 }
 

@@ -1,0 +1,108 @@
+import type { Dimension } from '../../core/vocabulary.ts'
+import { ENOUGH } from './format.ts'
+import {
+  type Context,
+  charted,
+  type Measure,
+  meanOf,
+  named,
+  reportName,
+  type Statement,
+  shareOf,
+  sums,
+  text,
+  verdictOf,
+} from './sql.ts'
+import { LEADS } from './statements.ts'
+
+/* The SQL of any metric of brands, by any dimension or over time, for those who ask for one number instead of a page. */
+
+export const METRICS = ['visibility', 'share_of_voice', 'position', 'sentiment'] as const
+export type Metric = (typeof METRICS)[number]
+
+interface Asked {
+  metric: Metric
+  /** The dimensions of the report that is summed, and conditions for its rows `r`. */
+  report: Dimension[]
+  where: string
+  /** The ids of the brands; undefined for all. */
+  brands: readonly string[]
+}
+
+/** Of share of voice, only the mentions of the brand: those of all brands are added up afterwards. */
+const MEASURES: Record<Metric, Measure> = {
+  visibility: ['r.visibility_count', 'r.visibility_total'],
+  share_of_voice: ['r.mention_count', '0'],
+  position: meanOf('position'),
+  sentiment: meanOf('sentiment'),
+}
+
+const isOf = (brands: readonly string[]) => `brand_id in (${brands.map(text).join(', ') || "''"})`
+
+/** A metric of brands by day, week or month, the newest first. */
+export function overTime(context: Context, { metric, report, where, brands }: Asked): Statement {
+  const { of, filters, reports } = context
+  const stream = reportName(reports, report)
+  const [k, n] = MEASURES[metric]
+  const whole = metric === 'share_of_voice' ? 'sum(k) over (partition by w.at)' : 'n'
+  const value = metric === 'visibility' ? shareOf(context, 'value', 'k', 'n') : `k / nullif(${whole}, 0) as value`
+  const sql = charted(context, {
+    ...{ from: of(stream), where, stream, sums: `sum(${k}) as k, sum(${n}) as n` },
+    columns: `w.at as name, ${value}, k as count, ${whole} as sample`,
+  })
+  const at = filters.grain === 'day' ? 'date' : filters.grain
+  return { report, sql: `select *\nfrom (\n${sql}\n) t\nwhere ${isOf(brands)}\norder by ${at} desc, brand, brand_id` }
+}
+
+/** A metric of brands by a dimension, or as a whole, against the period before. Groups with few answers come last. */
+export function grouped(context: Context, asked: Asked & { column: Dimension | undefined }): Statement {
+  const { of, project } = context
+  const { metric, report, where, brands, column } = asked
+  const { name, join } = column === undefined ? { name: 'null', join: '' } : named(context, column, `m.${column}`)
+  const group = column === undefined ? '' : `${column}, `
+  const all = (k: string) => `sum(${k}) over (${column === undefined ? '' : `partition by ${column}`})`
+  const wholes = metric === 'share_of_voice' ? `${all('k')} as n, ${all('previous_k')} as previous_n` : 'n, previous_n'
+  const ofVisibility = (sql: string) => (metric === 'visibility' ? sql : 'null')
+  const bound = (name: string) =>
+    ofVisibility(`${of(name)}(k, n${name.startsWith('change') ? ', previous_k, previous_n' : ''})`)
+  const sql = `select ${column === undefined ? 'null' : `m.${column}`} as id, ${name} as name, m.brand_id, coalesce(b.name, m.brand_id) as brand,
+  k / nullif(n, 0) as value, ${bound('wilson_low')} as low, ${bound('wilson_high')} as high, k as count, n as sample,
+  previous_k / nullif(previous_n, 0) as previous_value, previous_n as previous_sample,
+  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${bound('change_low')} as change_low, ${bound('change_high')} as change_high,
+  ${ofVisibility(verdictOf(context))} as verdict
+from (
+  select ${group}brand_id, k, previous_k, ${wholes}
+  from (
+  ${sums(context, report, `${column === undefined ? '' : `r.${column}, `}r.brand_id`, { where, measure: MEASURES[metric] })}
+  ) c
+) m
+left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = m.brand_id
+${join}where n > 0 and m.${isOf(brands)}
+order by n >= ${ENOUGH} desc, value ${metric === 'position' ? '' : 'desc '}nulls last, name, id, m.brand_id`
+  return { report, sql }
+}
+
+/** The own brand and one rival by a dimension, on the days on which both are tracked. */
+export function headToHeadBy(context: Context, column: Dimension): Statement {
+  const { of, project, own, rival } = context
+  const { name, join } = named(context, column, 'o.id')
+  const pair = `brand_id in (${own}, ${rival})`
+  const since = `(select max(first_seen_on) from ${of('brands')} where project_id = ${project} and ${pair})`
+  const where = ` and r.${pair} and r.date >= coalesce(${since}, r.date)`
+  const sql = `with s as (
+  ${sums(context, ['date', column], `r.${column}, r.brand_id`, { where })}
+), o as (
+  select o.${column} as id, o.k, o.n, r.k as rival_k, r.n as rival_n
+  from s o join s r on r.${column} is not distinct from o.${column} and r.brand_id = ${rival}
+  where o.brand_id = ${own} and o.n > 0 and r.n > 0
+), compared as (
+  select ${name} as name, b.brand_id as rival_brand_id, coalesce(b.name, b.brand_id) as rival_brand,
+    ${shareOf(context, 'own_visibility', 'o.k', 'o.n')},
+    ${shareOf(context, 'rival_visibility', 'o.rival_k', 'o.rival_n')},
+    null::numeric as own_share_of_both, o.n as own_answers, o.rival_n as answers
+  from o join ${of('brands')} b on b.project_id = ${project} and b.brand_id = ${rival}
+  ${join})
+${LEADS}
+order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, name`
+  return { report: ['date', column], sql }
+}
