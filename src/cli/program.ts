@@ -21,13 +21,7 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     return code
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok
-    // The command line may hold a secret, and the configuration may not have been read.
-    const { learnVariables } = await import('../core/config/load.ts')
-    try {
-      learnVariables(redactor, env, command.opts<GlobalOptions>().config)
-    } catch {
-      // Those of the environment are known, and a file that cannot be read holds no others.
-    }
+    await learnSecrets(surroundings, command.opts<GlobalOptions>())
     if (error instanceof CommanderError) {
       stderr.write(printable(redactor.text(complaints.join(''))))
       if (json)
@@ -49,6 +43,16 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     const { wantsColour } = await import('../core/config/variables.ts')
     stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY, env)))
     return exit
+  }
+}
+
+/** The command line may hold a secret, and the configuration may not have been read. */
+async function learnSecrets({ redactor, env }: Surroundings, { config }: GlobalOptions): Promise<void> {
+  const { learnVariables } = await import('../core/config/load.ts')
+  try {
+    learnVariables(redactor, env, config)
+  } catch {
+    // Those of the environment are known, and a file that cannot be read holds no others.
   }
 }
 
