@@ -58,18 +58,22 @@ from (
     array_agg(g.previous_answers) filter (where g.is_own) over w as own_previous_answers,
     array_agg(g.first_seen_on) filter (where g.is_own) over w as own_first_days
   from (
-    select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.model_id, r.brand_id, b.name,
-      coalesce(b.is_own, false) as is_own, b.first_seen_on,
-      sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
-      sum(r.mention_count) filter (where c.ago = 0) as mention_count,
-      sum(r.visibility_total) filter (where c.ago = 0) as answers,
-      sum(r.visibility_count) filter (where c.ago = 1) as previous_count,
-      sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+    select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
     from {schema}.projects p
-    join {report date model_id} r on r.project_id = p.project_id
-    join {ops}.weeks_compared c on c.date = r.date
-    left join {schema}.brands b on b.project_id = r.project_id and b.brand_id = r.brand_id
-    group by r.project_id, p.project_id, c.week, r.model_id, r.brand_id, b.name, b.is_own, b.first_seen_on
+{part each_week}
+    cross join lateral (
+      select r.model_id, r.brand_id, b.name,
+        coalesce(b.is_own, false) as is_own, b.first_seen_on,
+        sum(r.visibility_count) filter (where r.date >= w.week) as visibility_count,
+        sum(r.mention_count) filter (where r.date >= w.week) as mention_count,
+        sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+        sum(r.visibility_count) filter (where r.date < w.week) as previous_count,
+        sum(r.visibility_total) filter (where r.date < w.week) as previous_answers
+      from {report date model_id} r
+      left join {schema}.brands b on b.project_id = r.project_id and b.brand_id = r.brand_id
+      where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+      group by r.model_id, r.brand_id, b.name, b.is_own, b.first_seen_on
+    ) g
   ) g
   where g.answers is not null
   window w as (partition by g.project_id, g.project, g.week, g.model_id)

@@ -5,15 +5,19 @@ with cells as (
   select s.*, coalesce(k.days, 0) as days, coalesce(k.is_complete, false) as is_complete, coalesce(k.is_provisional, true) as is_provisional,
     coalesce(k.is_complete and k.previous_is_complete, false) as comparison_is_complete
   from (
-    select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.topic_id, r.model_id,
-      sum(r.visibility_count) filter (where c.ago = 0) as k,
-      sum(r.visibility_total) filter (where c.ago = 0) as n,
-      sum(r.visibility_count) filter (where c.ago = 1) as previous_k,
-      sum(r.visibility_total) filter (where c.ago = 1) as previous_n
+    select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
     from {schema}.projects p
-    join {report date topic_id model_id} r on r.project_id = p.project_id
-    join {ops}.weeks_compared c on c.date = r.date
-    group by r.project_id, p.project_id, c.week, r.brand_id, r.topic_id, r.model_id
+{part each_week}
+    cross join lateral (
+      select r.brand_id, r.topic_id, r.model_id,
+        sum(r.visibility_count) filter (where r.date >= w.week) as k,
+        sum(r.visibility_total) filter (where r.date >= w.week) as n,
+        sum(r.visibility_count) filter (where r.date < w.week) as previous_k,
+        sum(r.visibility_total) filter (where r.date < w.week) as previous_n
+      from {report date topic_id model_id} r
+      where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+      group by r.brand_id, r.topic_id, r.model_id
+    ) g
   ) s
   {part week_read}
 )

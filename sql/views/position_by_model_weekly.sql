@@ -23,18 +23,22 @@ select
 {part period_state}
 from (
   -- The service's own positions, weighted by their counts.
-  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_id,
-    sum(r.position * r.position_count) filter (where c.ago = 0) as position_points,
-    sum(case when r.position is null then 0 else r.position_count end) filter (where c.ago = 0) as position_count,
-    sum(r.position * r.position_count) filter (where c.ago = 1) as previous_position_points,
-    sum(case when r.position is null then 0 else r.position_count end) filter (where c.ago = 1) as previous_position_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers,
-    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
   from {schema}.projects p
-  join {report date model_id} r on r.project_id = p.project_id
-  join {ops}.weeks_compared c on c.date = r.date
-  group by r.project_id, p.project_id, c.week, r.brand_id, r.model_id
+{part each_week}
+  cross join lateral (
+    select r.brand_id, r.model_id,
+      sum(r.position * r.position_count) filter (where r.date >= w.week) as position_points,
+      sum(case when r.position is null then 0 else r.position_count end) filter (where r.date >= w.week) as position_count,
+      sum(r.position * r.position_count) filter (where r.date < w.week) as previous_position_points,
+      sum(case when r.position is null then 0 else r.position_count end) filter (where r.date < w.week) as previous_position_count,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.visibility_total) filter (where r.date < w.week) as previous_answers
+    from {report date model_id} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.brand_id, r.model_id
+    having sum(r.visibility_total) filter (where r.date >= w.week) is not null
+  ) g
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
-{part week_read}
-where s.answers is not null;
+{part week_read};

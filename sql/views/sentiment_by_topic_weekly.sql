@@ -24,19 +24,23 @@ select
 {part period_state}
 from (
   -- The service's own sentiments, weighted by their counts: right on any scale.
-  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.topic_id,
-    sum(r.sentiment * r.sentiment_count) filter (where c.ago = 0) as sentiment_points,
-    sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where c.ago = 0) as sentiment_count,
-    sum(r.sentiment * r.sentiment_count) filter (where c.ago = 1) as previous_sentiment_points,
-    sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where c.ago = 1) as previous_sentiment_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers,
-    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
   from {schema}.projects p
-  join {report date topic_id} r on r.project_id = p.project_id
-  join {ops}.weeks_compared c on c.date = r.date
-  group by r.project_id, p.project_id, c.week, r.brand_id, r.topic_id
+{part each_week}
+  cross join lateral (
+    select r.brand_id, r.topic_id,
+      sum(r.sentiment * r.sentiment_count) filter (where r.date >= w.week) as sentiment_points,
+      sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where r.date >= w.week) as sentiment_count,
+      sum(r.sentiment * r.sentiment_count) filter (where r.date < w.week) as previous_sentiment_points,
+      sum(case when r.sentiment is null then 0 else r.sentiment_count end) filter (where r.date < w.week) as previous_sentiment_count,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.visibility_total) filter (where r.date < w.week) as previous_answers
+    from {report date topic_id} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.brand_id, r.topic_id
+    having sum(r.visibility_total) filter (where r.date >= w.week) is not null
+  ) g
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id
-{part week_read}
-where s.answers is not null;
+{part week_read};

@@ -24,17 +24,21 @@ select
   case when s.previous_mention_count is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
   -- Mentions within one answer are not independent, so there is no interval; the sample tells how much it is worth.
-  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id,
-    sum(r.mention_count) filter (where c.ago = 0) as mention_count,
-    sum(sum(r.mention_count) filter (where c.ago = 0)) over w as all_mentions,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers,
-    sum(r.mention_count) filter (where c.ago = 1) as previous_mention_count,
-    sum(sum(r.mention_count) filter (where c.ago = 1)) over w as previous_all_mentions
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
   from {schema}.projects p
-  join {report date} r on r.project_id = p.project_id
-  join {ops}.weeks_compared c on c.date = r.date
-  group by r.project_id, p.project_id, c.week, r.brand_id
-  window w as (partition by r.project_id, coalesce(p.name, p.project_id), c.week)
+{part each_week}
+  cross join lateral (
+    select r.brand_id,
+      sum(r.mention_count) filter (where r.date >= w.week) as mention_count,
+      sum(sum(r.mention_count) filter (where r.date >= w.week)) over w as all_mentions,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.mention_count) filter (where r.date < w.week) as previous_mention_count,
+      sum(sum(r.mention_count) filter (where r.date < w.week)) over w as previous_all_mentions
+    from {report date} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.brand_id
+    window w as ()
+  ) g
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 -- Of a brand that is tracked since Wednesday, earlier days do not count.

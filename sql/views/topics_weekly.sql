@@ -32,22 +32,23 @@ select
   {schema}.verdict(s.visibility_count, s.answers, s.previous_visibility_count, s.previous_answers) as verdict,
   case when s.previous_answers is not null then coalesce(k.is_complete and k.previous_is_complete, false) end as comparison_is_complete
 from (
-  select g.*,
-    rank() over (w order by g.visibility_count / nullif(g.answers, 0) desc nulls last) as rank,
-    max(g.visibility_count / nullif(g.answers, 0)) over w as best
-  from (
-    select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.topic_id, r.brand_id,
-      sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
-      sum(r.visibility_total) filter (where c.ago = 0) as answers,
-      sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
-      sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
-    from {schema}.projects p
-    join {report date topic_id} r on r.project_id = p.project_id
-    join {ops}.weeks_compared c on c.date = r.date
-    group by r.project_id, p.project_id, c.week, r.topic_id, r.brand_id
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
+  from {schema}.projects p
+{part each_week}
+  cross join lateral (
+    select r.topic_id, r.brand_id,
+      sum(r.visibility_count) filter (where r.date >= w.week) as visibility_count,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.visibility_count) filter (where r.date < w.week) as previous_visibility_count,
+      sum(r.visibility_total) filter (where r.date < w.week) as previous_answers,
+      rank() over (t order by {part week_visibility} desc nulls last) as rank,
+      max({part week_visibility}) over t as best
+    from {report date topic_id} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.topic_id, r.brand_id
+    having sum(r.visibility_total) filter (where r.date >= w.week) is not null
+    window t as (partition by r.topic_id)
   ) g
-  where g.answers is not null
-  window w as (partition by g.project_id, g.project, g.week, g.topic_id)
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 left join {schema}.topics t on t.project_id = s.project_id and t.topic_id = s.topic_id

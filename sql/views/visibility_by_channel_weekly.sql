@@ -10,22 +10,25 @@ select
   coalesce(b.is_own, false) as is_own,
   s.model_channel_id,
 {part visibility_compared}
-  rank() over (
-    partition by s.project_id, s.project, s.week, s.brand_id order by s.visibility_count / nullif(s.answers, 0) desc nulls last
-  ) as rank,
+  s.rank,
 {part visibility_intervals}
 {part period_state}
 from (
-  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_channel_id,
-    sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers,
-    sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
-    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
   from {schema}.projects p
-  join {report date model_channel_id} r on r.project_id = p.project_id
-  join {ops}.weeks_compared c on c.date = r.date
-  group by r.project_id, p.project_id, c.week, r.brand_id, r.model_channel_id
+{part each_week}
+  cross join lateral (
+    select r.brand_id, r.model_channel_id,
+      sum(r.visibility_count) filter (where r.date >= w.week) as visibility_count,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.visibility_count) filter (where r.date < w.week) as previous_visibility_count,
+      sum(r.visibility_total) filter (where r.date < w.week) as previous_answers,
+      rank() over (partition by r.brand_id order by {part week_visibility} desc nulls last) as rank
+    from {report date model_channel_id} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.brand_id, r.model_channel_id
+    having sum(r.visibility_total) filter (where r.date >= w.week) is not null
+  ) g
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
-{part week_read}
-where s.answers is not null;
+{part week_read};

@@ -10,9 +10,7 @@ select
   coalesce(b.is_own, false) as is_own,
   s.model_id,
 {part visibility_compared}
-  rank() over (
-    partition by s.project_id, s.project, s.week, s.brand_id order by s.visibility_count / nullif(s.answers, 0) desc nulls last
-  ) as rank,
+  s.rank,
 {part visibility_intervals}
   coalesce(q.visibility_count / q.answers - q.previous_visibility_count / q.previous_answers,
     o.visibility_count / o.answers - o.previous_visibility_count / o.previous_answers) as change_same_prompts,
@@ -21,19 +19,23 @@ select
   s.mention_count,
   coalesce(t.all_mentions, s.all_mentions) as all_mentions
 from (
-  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id, r.model_id,
-    sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers,
-    sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
-    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers,
-    sum(r.mention_count) filter (where c.ago = 0) as mention_count,
-    sum(sum(r.mention_count) filter (where c.ago = 0)) over (
-      partition by r.project_id, coalesce(p.name, p.project_id), c.week, r.model_id
-    ) as all_mentions
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
   from {schema}.projects p
-  join {report date model_id} r on r.project_id = p.project_id
-  join {ops}.weeks_compared c on c.date = r.date
-  group by r.project_id, p.project_id, c.week, r.brand_id, r.model_id
+{part each_week}
+  cross join lateral (
+    select r.brand_id, r.model_id,
+      sum(r.visibility_count) filter (where r.date >= w.week) as visibility_count,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.visibility_count) filter (where r.date < w.week) as previous_visibility_count,
+      sum(r.visibility_total) filter (where r.date < w.week) as previous_answers,
+      sum(r.mention_count) filter (where r.date >= w.week) as mention_count,
+      sum(sum(r.mention_count) filter (where r.date >= w.week)) over (partition by r.model_id) as all_mentions,
+      rank() over (partition by r.brand_id order by {part week_visibility} desc nulls last) as rank
+    from {report date model_id} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.brand_id, r.model_id
+    having sum(r.visibility_total) filter (where r.date >= w.week) is not null
+  ) g
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 -- Of a brand that is tracked since Wednesday, earlier days do not count.
@@ -50,5 +52,4 @@ left join lateral (
   offset 0
 ) q on true
 left join {ops}.open_sums o on o.unit = 'week' and o.grain = 'same_model'
-  and o.project_id = s.project_id and o.project = s.project and o.start = s.week and o.brand_id = s.brand_id and o.model_id is not distinct from s.model_id
-where s.answers is not null;
+  and o.project_id = s.project_id and o.project = s.project and o.start = s.week and o.brand_id = s.brand_id and o.model_id is not distinct from s.model_id;

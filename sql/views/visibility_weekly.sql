@@ -14,15 +14,20 @@ select
     o.visibility_count / o.answers - o.previous_visibility_count / o.previous_answers) as change_same_prompts,
 {part period_state}
 from (
-  select r.project_id, coalesce(p.name, p.project_id) as project, c.week, r.brand_id,
-    sum(r.visibility_count) filter (where c.ago = 0) as visibility_count,
-    sum(r.visibility_total) filter (where c.ago = 0) as answers,
-    sum(r.visibility_count) filter (where c.ago = 1) as previous_visibility_count,
-    sum(r.visibility_total) filter (where c.ago = 1) as previous_answers
+  select p.project_id, coalesce(p.name, p.project_id) as project, w.week, g.*
   from {schema}.projects p
-  join {report date} r on r.project_id = p.project_id
-  join {ops}.weeks_compared c on c.date = r.date
-  group by r.project_id, p.project_id, c.week, r.brand_id
+{part each_week}
+  cross join lateral (
+    select r.brand_id,
+      sum(r.visibility_count) filter (where r.date >= w.week) as visibility_count,
+      sum(r.visibility_total) filter (where r.date >= w.week) as answers,
+      sum(r.visibility_count) filter (where r.date < w.week) as previous_visibility_count,
+      sum(r.visibility_total) filter (where r.date < w.week) as previous_answers
+    from {report date} r
+    where r.project_id = p.project_id and r.date >= w.week - 7 and r.date < w.week + 7
+    group by r.brand_id
+    having sum(r.visibility_total) filter (where r.date >= w.week) is not null
+  ) g
 ) s
 left join {schema}.brands b on b.project_id = s.project_id and b.brand_id = s.brand_id
 {part week_read}
@@ -33,5 +38,4 @@ left join lateral (
   offset 0
 ) q on true
 left join {ops}.open_sums o on o.unit = 'week' and o.grain = 'same'
-  and o.project_id = s.project_id and o.project = s.project and o.start = s.week and o.brand_id = s.brand_id
-where s.answers is not null;
+  and o.project_id = s.project_id and o.project = s.project and o.start = s.week and o.brand_id = s.brand_id;
