@@ -37,10 +37,11 @@ const warehouse = await connectWarehouse({ url, schema: 'visibility', connection
 const client = new pg.Client({ connectionString: url })
 await client.connect()
 const TEXT = 25
-const [BRANDS, MODELS, PROMPTS, TOPICS, DAYS] = [5, 4, 60, 8, 1095]
+const [BRANDS, MODELS, DAYS] = [5, 4, 1095]
 const projects = Number(options.projects)
-// As many prompts as it takes for the finest report to have so many rows in three years.
-const prompts = Math.max(1, Math.round(Number(options.rows) / (DAYS * projects * BRANDS * MODELS)) || PROMPTS)
+// As many prompts, topics, tags and countries as it takes for the reports by prompt and by topic and model to have so many rows in
+// three years.
+const groupCount = Math.max(1, Math.round(Number(options.rows) / (DAYS * projects * BRANDS * MODELS)))
 
 /** Fills a report with made-up rows of every group of its dimensions; `absent` says where the own brand is not named. */
 async function fill(table, groups, absent = 'false') {
@@ -70,27 +71,29 @@ async function fillWarehouse() {
   await migrate(warehouse, config)
   const group = (count, alias, value) => ({ count, alias, value })
   const model = group(MODELS, 'm', "'model-' || m")
-  const topic = group(TOPICS, 't1', "'to_' || t1")
-  say(`filling ${(DAYS * projects * BRANDS * MODELS * prompts).toLocaleString('en-US')} rows into the finest report`)
+  const topic = group(groupCount, 't1', "'to_' || t1")
+  say(
+    `filling ${(DAYS * projects * BRANDS * MODELS * groupCount).toLocaleString('en-US')} rows into each of the finest reports`,
+  )
   await fill('brand_daily', {})
   await fill('brand_daily_by_model', { model_id: model })
   await fill('brand_daily_by_channel', { model_channel_id: group(MODELS, 'm', "'channel-' || m") })
   await fill('brand_daily_by_topic', { topic_id: topic })
-  await fill('brand_daily_by_tag', { tag_id: group(6, 't2', "'tg_' || t2") })
-  await fill('brand_daily_by_country', { country_code: group(5, 'c', "'C' || c") })
+  await fill('brand_daily_by_tag', { tag_id: group(groupCount, 't2', "'tg_' || t2") })
+  await fill('brand_daily_by_country', { country_code: group(groupCount, 'c', "'C' || c") })
   await fill('brand_daily_by_topic_model', { topic_id: topic, model_id: model })
   await fill(
     'brand_daily_by_prompt_model',
-    { prompt_id: group(prompts, 'q', "'pr_' || q"), model_id: model },
+    { prompt_id: group(groupCount, 'q', "'pr_' || q"), model_id: model },
     '(q + m) % 3 = 0',
   )
   await client.query(`
     insert into visibility.projects select 'or_' || p, 'Project ' || p from generate_series(1, ${projects}) p;
     insert into visibility.brands select 'or_' || p, 'kw_' || p || '_' || b, 'Brand ' || b, b = 1 from generate_series(1, ${projects}) p, generate_series(1, ${BRANDS}) b;
-    insert into visibility.prompts (project_id, prompt_id, text, topic_id) select 'or_' || p, 'pr_' || q, 'Prompt ' || q, 'to_' || (q % ${TOPICS} + 1) from generate_series(1, ${projects}) p, generate_series(1, ${prompts}) q;
-    insert into visibility.topics select 'or_' || p, 'to_' || t, 'Topic ' || t from generate_series(1, ${projects}) p, generate_series(1, ${TOPICS}) t;
+    insert into visibility.prompts (project_id, prompt_id, text, topic_id) select 'or_' || p, 'pr_' || q, 'Prompt ' || q, 'to_' || (q % ${groupCount} + 1) from generate_series(1, ${projects}) p, generate_series(1, ${groupCount}) q;
+    insert into visibility.topics select 'or_' || p, 'to_' || t, 'Topic ' || t from generate_series(1, ${projects}) p, generate_series(1, ${groupCount}) t;
     insert into visibility.chats select 'or_' || p, 'ch_' || p || '_' || d || '_' || q || '_' || m, 'pr_' || q, 'model-' || m, null, current_date - d
-      from generate_series(0, ${DAYS - 1}) d, generate_series(1, ${projects}) p, generate_series(1, ${prompts}) q, generate_series(1, ${MODELS}) m`)
+      from generate_series(0, ${DAYS - 1}) d, generate_series(1, ${projects}) p, generate_series(1, ${groupCount}) q, generate_series(1, ${MODELS}) m`)
   say('sums for the views')
   const summing = performance.now()
   await recheckSummaries(warehouse, config)
