@@ -88,8 +88,11 @@ describe('commands', () => {
         ['backfill', '--from', '0001-01-01', '--to', '2026-03-01'],
         '--from: got "0001-01-01"; allowed: 2020-01-01 (earliest_date) or later',
       ],
-      ['a backfill without range', ['backfill'], "required option '--from <day>' not specified"],
-      ['half a range', ['plan', '--from', '2026-03-01'], '--from and --to go together'],
+      ['a backfill without range', ['backfill'], '--from or --last: give one of both'],
+      ['half a range', ['plan', '--to', '2026-03-01'], '--from or --last: give one of both'],
+      ['both beginnings', ['backfill', '--from', '2026-03-01', '--last', '3d'], '--from or --last: give one of both'],
+      ['a length that is none', ['backfill', '--last', '3'], '--last: got "3"; allowed: a number of days such as 30d'],
+      ['a length beyond any data', ['plan', '--last', '9999d'], '(earliest_date) or later'],
       ['a bad number', ['status', '--runs', 'all'], '--runs: got "all"'],
       ['a long name', ['sync', '--stream', 'brand_daily_2026_q1'], '--stream: got "brand_daily_2026_q1"; configured'],
       ['an unknown fault', ['reference', '--fault', 'chaos=1'], '--fault: chaos'],
@@ -110,23 +113,69 @@ describe('commands', () => {
     })
   })
 
-  test('a name in place of the id of a project is answered with the id, however long the name', async () => {
+  test('a project is named by its name, the start of its id or its id as it is shown, if that is unique', async () => {
     const own = await setUp({ world: { projects: 2, prompts: 2, models: 1, brands: 2 } })
-    const [first, second] = own.service.world.projects.map(({ id }) => id)
+    const [first = '', second = ''] = own.service.world.projects.map(({ id }) => id)
     const run = (...args: string[]) => runCli(args, { env: own.env, config: own.fileConfig })
+    const setName = (name: string, id: string) =>
+      own.database.rows('update visibility.projects set name = $1 where project_id = $2', [name, id])
+    const start = first.slice(0, 8)
+    expect((await run('sync', '--project', start)).code).toBe(0)
     await run('sync')
-    const name = 'Handelsgesellschaft2026'
-    await own.database.rows('update visibility.projects set name = $1 where project_id = $2', [name, first])
-    for (const args of [['sync'], ['plan'], ['quarantine', 'list'], ['grant', '--role', 'x']]) {
-      const { code, stderr } = await run(...args, '--project', name.toLowerCase())
-      const told = `--project: "${name.toLowerCase()}" is the name of ${first}: give the id`
-      expect([args[0], code, stderr]).toEqual([args[0], 2, `visibility-sync: ${told}\n`])
+    const name = 'Handelsgesellschaft "2026" – Ελλάδα'
+    await setName(name, first)
+    const short = (await run('plan')).stdout.match(/or_\w+…\w+/)![0]
+    for (const text of [name.toLowerCase(), ` ${name}`, start, `${first.slice(0, 8)}...${first.slice(-4)}`]) {
+      const plan = (await run('plan', '--json', '--project', text)).json()
+      expect({ text, projects: plan.streams.map((row: any) => row.project_id) }).toEqual({
+        text,
+        projects: expect.not.arrayContaining([second]),
+      })
     }
+    expect((await run('plan', '--json', '--project', short)).json().streams).not.toEqual([])
+    expect((await run('quarantine', 'list', '--project', name)).code).toBe(0)
+    const refused = async (text: string) => (await run('sync', '--project', text)).stderr
+    expect(await refused('or_')).toContain('--project: "or_" is the start of ')
+    await setName(name, second)
+    expect(await refused(name)).toContain(
+      `is the name of ${[first, second].sort().join(', ')}: give the id, or more of it`,
+    )
     const unknown = await run('sync', '--project', 'Handelsgesellschaft 2027')
     expect([unknown.code, unknown.stderr]).toEqual([
       2,
       expect.stringContaining(`--project: got "Handelsgesellschaft 2027"; configured are: ${first}, ${second}`),
     ])
+  })
+
+  test('--ids prints whole ids in place of names', async () => {
+    const own = await setUp({ world: { projects: 2, prompts: 2, models: 1, brands: 2 } })
+    const [first = ''] = own.service.world.projects.map(({ id }) => id)
+    const run = (...args: string[]) => runCli(args, { env: own.env, config: own.fileConfig })
+    await run('sync')
+    for (const command of [['status'], ['plan'], ['check']]) {
+      const [usual, whole] = [await run(...command), await run(...command, '--ids')]
+      expect([command, usual.stdout.includes(first), whole.stdout.includes(first)]).toEqual([command, false, true])
+    }
+  })
+
+  test('backfill reads the last days until yesterday, or until --to', async () => {
+    const today = dayOf(new Date())
+    const own = await setUp({ world: { projects: 1, prompts: 2, models: 1, brands: 2 }, config: { end_date: today } })
+    const daysRead = async (...args: string[]) => {
+      own.service.requests.length = 0
+      const { code } = await runCli(['backfill', '--stream', 'chats', ...args], {
+        env: own.env,
+        config: own.fileConfig,
+      })
+      const asked = own.service.requests.filter(({ path }) => path.endsWith('/chats')).map(({ query }) => query)
+      const days = asked.flatMap(({ start_date, end_date }) => [start_date!, end_date!]).sort()
+      return [code, days[0], days.at(-1)]
+    }
+    const ago = (days: number) => addDays(today, -days)
+    expect(await daysRead('--last', '3d')).toEqual([0, ago(3), ago(1)])
+    expect(await daysRead('--last', '2d', '--to', ago(5))).toEqual([0, ago(6), ago(5)])
+    expect(await daysRead('--from', ago(2))).toEqual([0, ago(2), ago(1)])
+    expect(await daysRead('--from', today)).toEqual([0, today, today])
   })
 
   test('plan shows windows and requests before anything exists, and creates nothing', async () => {

@@ -144,20 +144,10 @@ export function chooseProjects(config: Config, clock: Clock, named: readonly str
   return named.length === 0 ? projects : projects.filter(({ id }) => named.includes(id))
 }
 
-/** The text that was given may be the name of a project. */
-export class UnknownProjectError extends UsageError {
-  constructor(
-    readonly given: string,
-    allowed: string,
-  ) {
-    super(`--project: got ${shownId(given)}; ${allowed}`)
-  }
-}
-
 export function refuseUnknown(named: readonly string[], known: readonly string[], what: string): void {
   for (const id of named) {
     if (!known.includes(id))
-      throw new UnknownProjectError(id, `${what} are: ${listSome(known, 20)}${didYouMean(id, known)}`)
+      throw new UsageError(`--project: got ${shownId(id)}; ${what} are: ${listSome(known, 20)}${didYouMean(id, known)}`)
   }
 }
 

@@ -55,7 +55,16 @@ function wholeNumber(flags: string, about: string, [from, to]: [from: number, to
 }
 
 const streams = repeated('--stream <name>', 'only this stream; may be repeated')
-const projects = repeated('--project <id>', 'only this project; may be repeated')
+const projects = repeated(
+  '--project <id>',
+  'only this project, by its id, its name or the start of its id; may be repeated',
+)
+const ids = option('--ids', 'whole ids of projects in place of their names')
+const range = [
+  option('--from <day>', 'first day, YYYY-MM-DD'),
+  option('--to <day>', 'last day, YYYY-MM-DD (default: yesterday)'),
+  option('--last <days>', 'so many days in place of --from, as 30d'),
+]
 const queue = option('--queue', 'put the windows into the shared queue, for workers to take')
 
 export function addCommands(program: Command, add: Add): void {
@@ -64,22 +73,19 @@ export function addCommands(program: Command, add: Add): void {
     about: 'one incremental run: missing days, the last days again, and the lists',
     load: async () => (await import('./commands/sync.ts')).sync,
     examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
-    options: [streams, projects, queue],
+    options: [streams, projects, ids, queue],
     kind: 'run',
   })
   add({
     name: 'backfill',
     about: 're-reads a range of days, or only its missing ones',
     load: async () => (await import('./commands/sync.ts')).backfill,
-    examples: [
-      'backfill --from 2026-01-01 --to 2026-03-31',
-      'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats',
-    ],
+    examples: ['backfill --last 30d', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
     options: [
-      required('--from <day>', 'first day, YYYY-MM-DD'),
-      required('--to <day>', 'last day, YYYY-MM-DD'),
+      ...range,
       streams,
       projects,
+      ids,
       option('--missing', 'only days that were never read, or are not sound (as held or stale)'),
       option('--accept-deletes', 'apply answers that delete most or all of the rows'),
       queue,
@@ -122,12 +128,7 @@ export function addCommands(program: Command, add: Add): void {
     about: 'the windows that a run would read, and how many requests; changes nothing',
     load: async () => (await import('./commands/plan.ts')).plan,
     examples: ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
-    options: [
-      option('--from <day>', 'plan a backfill from this day'),
-      option('--to <day>', 'to this day'),
-      streams,
-      projects,
-    ],
+    options: [...range, streams, projects, ids],
     projects: 'needed',
   })
   add({
@@ -148,6 +149,7 @@ export function addCommands(program: Command, add: Add): void {
         '--spec <address>',
         'only compare an OpenAPI description, an address or a file, with what is sent and read',
       ),
+      ids,
     ],
   })
   add({
@@ -155,7 +157,7 @@ export function addCommands(program: Command, add: Add): void {
     about: 'freshness, coverage, what is held or quarantined, the last runs',
     load: async () => (await import('./commands/status.ts')).status,
     examples: ['status', 'status --json'],
-    options: [wholeNumber('--runs <number>', 'how many runs to list', [1, 1000], 10)],
+    options: [wholeNumber('--runs <number>', 'how many runs to list', [1, 1000], 10), ids],
     projects: 'useful',
   })
   add({
@@ -178,12 +180,7 @@ export function addCommands(program: Command, add: Add): void {
     about: 'finds days whose warehouse sums differ from the service',
     load: async () => (await import('./commands/audit.ts')).audit,
     examples: ['audit', 'audit --repair', 'audit --from 2026-01-01 --to 2026-01-31 --json'],
-    options: [
-      option('--from <day>', 'first day, YYYY-MM-DD'),
-      option('--to <day>', 'last day, YYYY-MM-DD'),
-      option('--repair', 'read the differing days again'),
-      projects,
-    ],
+    options: [...range, option('--repair', 'read the differing days again'), projects, ids],
     kind: 'run',
   })
   addQuarantine(add)

@@ -99,15 +99,18 @@ function buildProgram(
     command.addHelpText('after', `\nExamples:\n${examples.join('\n')}`)
     command.action(async (...words: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
-      const options = words.at(-2) as O & GlobalOptions
+      const options = words.at(-2) as O & GlobalOptions & { project?: string | string[] }
       const { openSession } = await import('./session.ts')
       const session = openSession(args, { ...program.opts<GlobalOptions>(), ...options }, surroundings, kind)
       try {
         if (session.config.all_projects && projects !== undefined && projects !== 'unused')
           await (await import('../app/all-projects.ts')).resolveProjects(session, projects === 'needed')
+        if (options.project !== undefined) {
+          const { resolveNamed } = await import('./project-names.ts')
+          const ids = await resolveNamed(session, [options.project].flat())
+          options.project = Array.isArray(options.project) ? ids : ids[0]!
+        }
         setCode(await (await settings.load())(session, options, ...(words.slice(0, -2) as A)))
-      } catch (error) {
-        throw await (await import('./project-names.ts')).withIdOfName(session, error)
       } finally {
         session.end()
       }

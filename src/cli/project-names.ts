@@ -1,9 +1,9 @@
 import { sql } from 'kysely'
-import { hasDatabase, refuseUnknown, UnknownProjectError, withExisting } from '../app/open-services.ts'
+import { configuredProjects, hasDatabase, refuseUnknown, withExisting } from '../app/open-services.ts'
 import type { Config } from '../core/config/load.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
-import { inQuotes } from '../core/text.ts'
+import { inQuotes, listSome } from '../core/text.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { clipTo, faint } from './table.ts'
 
@@ -42,28 +42,52 @@ export async function refuseUnread(warehouse: Warehouse, config: Config, named: 
   refuseUnknown(named, [...new Set(known)], 'known')
 }
 
-/** The error, and the id if a name was given in place of it. */
-export async function withIdOfName(services: { config: Config; log: Log }, error: unknown): Promise<unknown> {
-  if (!(error instanceof UnknownProjectError) || !hasDatabase(services.config)) return error
-  // A database that is away changes nothing about the error.
-  const names = await withExisting(services, readProjectNames).catch(() => new Map<string, string>())
-  const wanted = error.given.trim().toLowerCase()
-  const ids = [...names].flatMap(([id, name]) => (name.toLowerCase() === wanted ? [id] : []))
-  return ids.length === 0
-    ? error
-    : new UsageError(`--project: ${inQuotes(error.given)} is the name of ${ids.join(' and of ')}: give the id`)
+/** The ids of projects that were named by id, by name, by the start of an id, or by an id as it is shown shortened. */
+export async function resolveNamed(
+  services: { config: Config; log: Log },
+  named: readonly string[],
+): Promise<string[]> {
+  const configured = configuredProjects(services.config, () => new Date()).map(({ id }) => id)
+  if (named.every((text) => configured.includes(text))) return [...named]
+  // A database that is away is a matter of the command.
+  const read = hasDatabase(services.config) ? withExisting(services, readProjects).catch(() => []) : []
+  const known = new Map(configured.map((id) => [id, '']))
+  for (const { project_id, name } of await read) known.set(project_id, name ?? '')
+  return named.map((text) => resolveOne(text, known))
+}
+
+function resolveOne(text: string, known: ReadonlyMap<string, string>): string {
+  const wanted = text.trim().toLowerCase()
+  const [start, ...ends] = wanted.split(/…|\.{3}/)
+  const ways: [what: string, fits: (id: string, name: string) => boolean][] = [
+    ['the id', (id) => id === text],
+    ['the name', (_, name) => name.toLowerCase() === wanted],
+    [
+      'the start',
+      (id) => start !== '' && id.toLowerCase().startsWith(start!) && id.toLowerCase().endsWith(ends.join('')),
+    ],
+  ]
+  for (const [what, fits] of ways) {
+    const ids = [...known].flatMap(([id, name]) => (fits(id, name) ? [id] : []))
+    if (ids.length > 1)
+      throw new UsageError(`--project: ${inQuotes(text)} is ${what} of ${listSome(ids)}: give the id, or more of it`)
+    if (ids.length === 1) return ids[0]!
+  }
+  return text
 }
 
 export async function namesIn(
   warehouse: Warehouse | undefined,
   projects: readonly { id: string }[],
+  isFull = false,
 ): Promise<ProjectNames> {
   const ids = projects.map(({ id }) => id)
-  return projectNames(ids, warehouse === undefined ? new Map() : await readProjectNames(warehouse))
+  return projectNames(ids, warehouse === undefined ? new Map() : await readProjectNames(warehouse), isFull)
 }
 
-export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>): ProjectNames {
-  const short = shortIds(ids)
+/** With `isFull`, whole ids in place of names. */
+export function projectNames(ids: readonly string[], known: ReadonlyMap<string, string>, isFull = false): ProjectNames {
+  const short = isFull ? new Map<string, string>() : shortIds(ids)
   const shortOf = (id: string) => short.get(id) ?? id
   const nameOf = (id: string) => {
     const name = known.get(id)
@@ -72,7 +96,7 @@ export function projectNames(ids: readonly string[], known: ReadonlyMap<string, 
   const shown = ids.map(nameOf)
   const of = (id: string) => {
     const name = nameOf(id)
-    if (name === undefined) return shortOf(id)
+    if (isFull || name === undefined) return shortOf(id)
     return shown.filter((other) => other === name).length > 1 ? `${name} (${shortOf(id)})` : name
   }
   return {

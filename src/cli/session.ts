@@ -15,6 +15,7 @@ export interface GlobalOptions {
   config?: string
   json?: boolean
   queue?: boolean
+  ids?: boolean
 }
 
 /** Lines of a text for people; what is false or undefined is left out. */
@@ -26,6 +27,7 @@ export type Session = ReturnType<typeof openSession>
 export interface Selection {
   from?: string
   to?: string
+  last?: string
   stream?: string[]
   project?: string[]
 }
@@ -76,6 +78,8 @@ export function openSession(
     },
     /** Asks the person at the terminal; undefined if nobody can answer. */
     ask: stdin.isTTY === true && !json ? (text: string) => ask(surroundings, text) : undefined,
+    /** Whether projects are printed by their whole ids. */
+    fullIds: options.ids ?? false,
     /** True if a person waits for the result at a terminal. */
     isWatched: stdout.isTTY === true,
     /** The file that settings are read from, whether it exists or not. */

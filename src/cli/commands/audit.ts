@@ -25,7 +25,9 @@ export async function audit(session: Session, options: Selection & { repair?: bo
     await prepareWarehouse(open, signal)
     const request = { projects: open.projects, range, repair, signal, execute: open.execute }
     const result = await runAudit(open, request, reporter.observer)
-    const names = await withRetries(open.warehouse, signal, () => namesIn(open.warehouse, open.projects))
+    const names = await withRetries(open.warehouse, signal, () =>
+      namesIn(open.warehouse, open.projects, session.fullIds),
+    )
     const text = render(config.redactor.value(result), repair, names, session.width)
     session.print({ source: open.source, ...result }, text)
     const report = auditReport(result, open.source)

@@ -79,7 +79,7 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
   const ok = verdicts.every((verdict) => verdict.ok)
   session.print(
     { ok, verdicts, notes: [...config.warnings, ...notes] },
-    render(config.redactor.value(verdicts), notes, projectNames(ids, known), session),
+    render(config.redactor.value(verdicts), notes, projectNames(ids, known, session.fullIds), session),
   )
   return ok ? 0 : isUsage ? 2 : 1
 }

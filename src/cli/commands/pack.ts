@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
-import { hasDatabase, refuseUnknown, UnknownProjectError, withExisting } from '../../app/open-services.ts'
+import { hasDatabase, refuseUnknown, withExisting } from '../../app/open-services.ts'
+import { shownId } from '../../core/config/describe-issue.ts'
 import { messageOf, UsageError } from '../../core/errors.ts'
 import { count, listSome } from '../../core/text.ts'
 import { packFiles, type Tool } from '../../packs/pack-files.ts'
@@ -24,7 +25,7 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
   const { out, project = [], force = false } = options
   for (const id of project) {
     if (!/^[\w.:-]{1,255}$/.test(id))
-      throw new UnknownProjectError(id, 'allowed: letters, digits, "_", "-", "." or ":"')
+      throw new UsageError(`--project: got ${shownId(id)}; allowed: letters, digits, "_", "-", "." or ":"`)
   }
   const configured = session.config.projects.flatMap(({ id }) => id ?? [])
   if (configured.length > 0) refuseUnknown(project, configured, 'configured')

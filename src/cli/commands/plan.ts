@@ -72,7 +72,7 @@ export async function makePlan(session: Session, options: Selection): Promise<{ 
       }
     }
     const requests = rows.reduce((sum, row) => sum + row.requests, 0)
-    const names = await namesIn(database?.warehouse, projects)
+    const names = await namesIn(database?.warehouse, projects, session.fullIds)
     return { document: { source, page_limit: config.source.page_limit, requests, streams: rows }, names }
   } finally {
     await database?.close()

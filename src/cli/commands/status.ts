@@ -32,7 +32,7 @@ export async function status(session: Session, options: { runs: number }): Promi
     const others = [...found.held, ...found.quarantine, ...found.drift].map(({ project_id }) => project_id)
     const dead = queue?.dead.map(({ project }) => project) ?? []
     const ids = [...new Set([...(await projectsShown(session, warehouse)), ...others, ...dead])]
-    const names = projectNames(ids, await readProjectNames(warehouse))
+    const names = projectNames(ids, await readProjectNames(warehouse), session.fullIds)
     const document = { warehouse: shown, synced: true, ...found, queue, ledger }
     session.print(document, render(config.redactor.value(document), { names, width, now: clock() }))
     return 0

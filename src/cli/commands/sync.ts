@@ -50,7 +50,7 @@ async function runAndPrint(
  * The summary for people, with what the warehouse knows beside the run: names, and what is held. Its report is clean: a secret
  * that is broken into two lines would not be found any more.
  */
-async function summaryOf({ width, command, log }: Session, open: Open, report: RunReport): Promise<string> {
+async function summaryOf({ width, command, log, fullIds }: Session, open: Open, report: RunReport): Promise<string> {
   // A database that went away must not take the summary with it.
   const known = async <T>(read: Promise<T>, otherwise: T): Promise<T> =>
     read.catch((error: unknown) => {
@@ -58,15 +58,16 @@ async function summaryOf({ width, command, log }: Session, open: Open, report: R
       return otherwise
     })
   const held = await known(readHeld(open.warehouse), { ranges: [], total: 0 })
-  const names = await known(namesIn(open.warehouse, open.projects), await namesIn(undefined, open.projects))
+  const names = await known(
+    namesIn(open.warehouse, open.projects, fullIds),
+    await namesIn(undefined, open.projects, fullIds),
+  )
   const isOwn = ({ project_id, stream }: HeldStatus) =>
     report.streams.some((row) => row.project_id === project_id && row.stream === stream && row.held.length > 0)
   return renderRun(report, { warehouse: open.database, names, width, held: held.ranges.filter(isOwn), command })
 }
 
 interface BackfillOptions extends Selection {
-  from: string
-  to: string
   missing?: boolean
   acceptDeletes?: boolean
 }
