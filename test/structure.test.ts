@@ -117,7 +117,8 @@ test('one file writes the state of a day, and names its columns', () => {
   const naming = files.filter(({ text }) => /\b(read_order|held_since|reconciled_at)\b/.test(text)).filter(isOfOther)
   expect(naming.map(({ name }) => name)).toEqual([])
   // The tables of a stream that are made anew lose their days with their rows.
-  const writes = /(?:insert into|update) \$\{(?:COVERAGE\b|[^}]*'ops\.coverage')|(?:insertInto|updateTable)\('ops\.coverage'/
+  const writes =
+    /(?:insert into|update) \$\{(?:COVERAGE\b|[^}]*'ops\.coverage')|(?:insertInto|updateTable)\('ops\.coverage'/
   expect(files.filter(({ text }) => writes.test(text)).map(({ name }) => name)).toEqual(['ledger/days.ts'])
 })
 

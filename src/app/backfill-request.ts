@@ -1,5 +1,5 @@
-import { shownText } from '../core/config/describe-issue.ts'
 import { type Config, parseDay, parseFirstDay } from '../core/config/load.ts'
+import { shownText } from '../core/config/secrets.ts'
 import { addDays, type Day, type Range } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import type { StreamSet } from '../streams/registry.ts'

@@ -263,6 +263,11 @@ async function rowsOfAll(answer: unknown): Promise<unknown> {
   return Array.isArray(result) ? { rows: result.map(({ rows }) => rows) } : result
 }
 
+/** Runs a statement of a file, whose parameters are numbered. */
+export async function runText<Row>(db: Db, text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  return (await db.executeQuery<Row>(CompiledQuery.raw(text, [...values]))).rows
+}
+
 /** The table of a stream, whose name comes from the configuration. */
 export function dataTable(name: string): RawBuilder<unknown> {
   return sql.table(`data.${name}`)

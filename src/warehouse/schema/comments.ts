@@ -1,11 +1,13 @@
+import { sql } from 'kysely'
 import { escapeLiteral } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
+import { runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { COMMENTS, customNote, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, type TableNote, VIEWS } from './catalogue.ts'
 
 /** Brings the comments in the database in line with the catalogue, writing only those that differ. */
-export async function applyComments({ client, schema, opsSchema }: Transaction, config: Config): Promise<void> {
+export async function applyComments({ db, schema, opsSchema }: Transaction, config: Config): Promise<void> {
   const tables: Record<string, TableNote> = {
     ...TABLES,
     ...Object.fromEntries(config.reports.map((report) => [report.name, reportNote(report)])),
@@ -13,25 +15,23 @@ export async function applyComments({ client, schema, opsSchema }: Transaction, 
   }
   const ops = { ...OPS_TABLES, ...SUM_VIEWS }
   const notes: Record<string, Record<string, TableNote>> = { [schema]: { ...VIEWS, ...tables }, [opsSchema]: ops }
-  const { rows: schemas } = await client.query<{ name: string; text: string | null }>(
-    // Only an owner may comment on a schema.
-    `select nspname as name, obj_description(oid, 'pg_namespace') as text from pg_namespace
-     where nspname in ($1, $2) and pg_has_role(nspowner, 'usage')`,
-    [schema, opsSchema],
-  )
+  // Only an owner may comment on a schema.
+  const { rows: schemas } = await sql<{ name: string; text: string | null }>`
+    select nspname as name, obj_description(oid, 'pg_namespace') as text from pg_namespace
+    where nspname in (${schema}, ${opsSchema}) and pg_has_role(nspowner, 'usage')`.execute(db)
   // Tables and views of somebody else may have the name of one of our views.
-  const { rows } = await client.query<{ place: string; name: string; kind: string; column: string; text: string }>(
-    `select n.nspname as place, c.relname as name, case c.relkind when 'v' then 'view' else 'table' end as kind,
-       a.attname as column, d.description as text
-     from pg_namespace n join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v') and not c.relispartition
-     join (
-       select attrelid, attnum, attname from pg_attribute where attnum > 0 and not attisdropped
-       union all select oid, 0, '' from pg_class
-     ) a on a.attrelid = c.oid
-     left join pg_description d on d.classoid = 'pg_class'::regclass and d.objoid = c.oid and d.objsubid = a.attnum
-     where n.nspname in ($1, $2) and (c.relname = any($3) or c.relname in (select name from ${quote(opsSchema, 'views')}))`,
-    [schema, opsSchema, Object.keys({ ...tables, ...ops })],
-  )
+  const { rows } = await sql<{ place: string; name: string; kind: string; column: string; text: string }>`
+    select n.nspname as place, c.relname as name, case c.relkind when 'v' then 'view' else 'table' end as kind,
+      a.attname as column, d.description as text
+    from pg_namespace n join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v') and not c.relispartition
+    join (
+      select attrelid, attnum, attname from pg_attribute where attnum > 0 and not attisdropped
+      union all select oid, 0, '' from pg_class
+    ) a on a.attrelid = c.oid
+    left join pg_description d on d.classoid = 'pg_class'::regclass and d.objoid = c.oid and d.objsubid = a.attnum
+    where n.nspname in (${schema}, ${opsSchema})
+      and (c.relname = any(${Object.keys({ ...tables, ...ops })})
+        or c.relname in (select name from ${sql.table('ops.views')}))`.execute(db)
   const statements: string[] = []
   const comment = (object: string, text: string | null, wanted: string | undefined) => {
     if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${escapeLiteral(wanted)}`)
@@ -43,5 +43,5 @@ export async function applyComments({ client, schema, opsSchema }: Transaction, 
     if (column === '') comment(`${kind} ${quote(place, name)}`, text, note?.about)
     else comment(`column ${quote(place, name, column)}`, text, note?.columns[column])
   }
-  if (statements.length > 0) await client.query(statements.join(';\n'))
+  if (statements.length > 0) await runText(db, statements.join(';\n'))
 }

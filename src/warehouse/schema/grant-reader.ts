@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
@@ -27,16 +28,15 @@ export async function grantReader(
       // A role that sees some projects gets what has policies, and nothing else.
       ...(await accessStatements(tx, role, projects === undefined ? 'grant' : 'revoke')),
     ]
-    const { rows } = await tx.client.query<{ name: string }>(
-      `select relname::text as name from pg_class
-       where relnamespace = to_regnamespace(quote_ident($1)) and relname = any($2) and pg_has_role(relowner, 'usage')
-         and ($4 or not has_table_privilege($3, oid, 'select')) order by 1`,
-      [tx.schema, unused, role, projects !== undefined],
-    )
+    const { rows } = await sql<{ name: string }>`
+      select relname::text as name from pg_class
+      where relnamespace = to_regnamespace(quote_ident(${tx.schema})) and relname = any(${unused})
+        and pg_has_role(relowner, 'usage')
+        and (${projects !== undefined} or not has_table_privilege(${role}, oid, 'select')) order by 1`.execute(tx.db)
     const leftOut = rows.map(({ name }) => name)
     const names = leftOut.map((name) => quote(tx.schema, name)).join(', ')
     if (projects === undefined && names !== '') statements.push(`revoke select on ${names} from ${quote(role)}`)
-    for (const statement of statements) await tx.client.query(statement)
+    for (const statement of statements) await sql.raw(statement).execute(tx.db)
     await setRestriction(tx, role, projects, unused)
     return { statements, leftOut }
   })
@@ -50,19 +50,17 @@ export async function revokeReader(warehouse: Warehouse, role: string): Promise<
       ...(await accessStatements(tx, role, 'revoke')),
       `revoke usage on schema ${quote(warehouse.schema)} from ${quote(role)}`,
     ]
-    for (const statement of statements) await tx.client.query(statement)
+    for (const statement of statements) await sql.raw(statement).execute(tx.db)
     await setRestriction(tx, role, undefined)
     return statements
   })
 }
 
-async function refuseRole({ client }: Transaction, role: string, isRestricted: boolean): Promise<void> {
-  const { rows } = await client.query<{ there: boolean; privileged: boolean; bypasses: boolean }>(
-    `select count(*) > 0 as there, coalesce(bool_or(rolbypassrls), false) as bypasses,
-       coalesce(bool_or(rolsuper or pg_has_role(oid, current_user, 'member')), false) as privileged
-     from pg_roles where rolname = $1`,
-    [role],
-  )
+async function refuseRole({ db }: Transaction, role: string, isRestricted: boolean): Promise<void> {
+  const { rows } = await sql<{ there: boolean; privileged: boolean; bypasses: boolean }>`
+    select count(*) > 0 as there, coalesce(bool_or(rolbypassrls), false) as bypasses,
+      coalesce(bool_or(rolsuper or pg_has_role(oid, current_user, 'member')), false) as privileged
+    from pg_roles where rolname = ${role}`.execute(db)
   const { there, privileged, bypasses } = rows[0]!
   if (!there)
     throw new UsageError(
@@ -81,12 +79,10 @@ async function refuseRole({ client }: Transaction, role: string, isRestricted: b
 /** Read access to all tables, and to those that are made later, by us or by another role that makes tables there. */
 async function accessStatements(tx: Transaction, role: string, verb: 'grant' | 'revoke'): Promise<string[]> {
   const schema = quote(tx.schema)
-  const { rows: owners } = await tx.client.query<{ name: string }>(
-    `select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
-     where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind in ('r', 'p')
-       and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`,
-    [tx.schema],
-  )
+  const { rows: owners } = await sql<{ name: string }>`
+    select distinct o.rolname::text as name from pg_class c join pg_roles o on o.oid = c.relowner
+    where c.relnamespace = to_regnamespace(quote_ident(${tx.schema})) and c.relkind in ('r', 'p')
+      and o.rolname <> current_user and pg_has_role(o.oid, 'usage') order by 1`.execute(tx.db)
   const whom = `${verb === 'grant' ? 'to' : 'from'} ${quote(role)}`
   return [
     `${verb} select on all tables in schema ${schema} ${whom}`,
@@ -110,11 +106,11 @@ export interface AppliedSetting {
 export const READER_SETTINGS = { timezone: `set timezone = 'UTC'`, jit: 'set jit = off' }
 
 /** Changes a setting of the role in this database. Changing a role takes a right that the owner of the tables may lack. */
-export async function applySetting({ pool }: Warehouse, role: string, change: string): Promise<AppliedSetting> {
-  const { rows } = await pool.query<{ name: string }>('select current_database() as name')
+export async function applySetting({ db }: Warehouse, role: string, change: string): Promise<AppliedSetting> {
+  const { rows } = await sql<{ name: string }>`select current_database() as name`.execute(db)
   const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} ${change}`
   try {
-    await pool.query(statement)
+    await sql.raw(statement).execute(db)
     return { statement, refused: undefined }
   } catch (error) {
     if (codeOf(error) !== '42501') throw error

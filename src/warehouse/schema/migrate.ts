@@ -4,7 +4,7 @@ import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { helpOn } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
-import { batch } from '../database.ts'
+import { batch, runText } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
 import { type Migration, readMigrations, withSchemas } from './migrations.ts'
@@ -25,6 +25,7 @@ export interface MigrationResult {
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
+const MIGRATIONS = sql.table('ops.migrations')
 const LOCK = sql`select pg_advisory_xact_lock(7265190401)`
 
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
@@ -41,7 +42,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       const repaired = await repairMigrated(tx)
       const tables = await ensureStreamTables(tx, config)
       const { start_date = null, end_date = null } = config
-      await tx.client.query(fillIn(readSql('queries/extend_calendar'), tx), [start_date, end_date])
+      await runText(tx.db, fillIn(readSql('queries/extend_calendar'), tx), [start_date, end_date])
       await applyRelations(tx, config.reports)
       await applySummaries(tx, config, [...tables.made, ...tables.remade])
       await addStreamSettings(tx, config)
@@ -62,8 +63,8 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
 }
 
 /** True if every migration was applied. */
-export async function isMigrated({ pool, opsSchema }: Warehouse): Promise<boolean> {
-  const { rows } = await pool.query<{ version: number }>(`select version from ${quote(opsSchema, 'migrations')}`)
+export async function isMigrated({ db }: Warehouse): Promise<boolean> {
+  const { rows } = await sql<{ version: number }>`select version from ${MIGRATIONS}`.execute(db)
   return readMigrations().every(({ version }) => rows.some((row) => row.version === version))
 }
 
@@ -84,23 +85,20 @@ function whatIsMade({ schema, opsSchema }: Warehouse): RawBuilder<Made> {
 }
 
 /** Asked before: "if not exists" would lock the table on every run, and ask for the right to create schemas. */
-async function makeLedger({ client, schema, opsSchema }: Transaction, made: Made): Promise<void> {
-  const ledger = quote(opsSchema, 'migrations')
-  if (!made.schema) await client.query(`create schema ${quote(schema)}`)
-  if (!made.ops) await client.query(`create schema ${quote(opsSchema)}`)
+async function makeLedger({ db, schema, opsSchema }: Transaction, made: Made): Promise<void> {
+  if (!made.schema) await sql`create schema ${sql.id(schema)}`.execute(db)
+  if (!made.ops) await sql`create schema ${sql.id(opsSchema)}`.execute(db)
   if (!made.ledger) {
-    await client.query(
-      `create table ${ledger} (version integer primary key, name text not null, applied_at timestamptz not null default now())`,
-    )
+    await sql`
+      create table ${MIGRATIONS}
+        (version integer primary key, name text not null, applied_at timestamptz not null default now())`.execute(db)
   }
-  if (!made.checksums) await client.query(`alter table ${ledger} add column checksum text`)
+  if (!made.checksums) await sql`alter table ${MIGRATIONS} add column checksum text`.execute(db)
 }
 
 async function applyFiles(tx: Transaction): Promise<string[]> {
-  const ledger = quote(tx.opsSchema, 'migrations')
-  const { rows } = await tx.client.query<{ version: number; checksum: string | null }>(
-    `select version, checksum from ${ledger}`,
-  )
+  const { rows } = await sql<{ version: number; checksum: string | null }>`
+    select version, checksum from ${MIGRATIONS}`.execute(tx.db)
   const done = new Set(rows.map(({ version }) => version))
   const files = readMigrations()
   refuseEdited(files, rows)
@@ -113,9 +111,10 @@ async function applyFiles(tx: Transaction): Promise<string[]> {
   }
   const applied: string[] = []
   for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
-    await tx.client.query(withSchemas(text, tx))
-    const record = `insert into ${ledger} (version, name, checksum) values ($1, $2, $3)`
-    await tx.client.query(record, [version, name, checksum])
+    await runText(tx.db, withSchemas(text, tx))
+    await sql`insert into ${MIGRATIONS} (version, name, checksum) values (${version}, ${name}, ${checksum})`.execute(
+      tx.db,
+    )
     applied.push(name)
   }
   return applied

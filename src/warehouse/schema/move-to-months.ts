@@ -1,11 +1,13 @@
+import { type RawBuilder, sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { BI_VIEWS } from '../../core/vocabulary.ts'
 import { reportStream } from '../../streams/registry.ts'
-import { slowQuery, type Warehouse } from '../connect.ts'
+import type { Warehouse } from '../connect.ts'
+import { dataTable } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
-import { attachStatement, type Month, monthBounds, partOf, partStatement, readLayout } from './partitions.ts'
+import { attachPart, type Month, makePart, monthBounds, partOf, readLayout } from './partitions.ts'
 import { applyRestrictions, dropPolicies } from './restrict-reader.ts'
 import { createStreamTable, isNewestFirst, readRelations } from './stream-tables.ts'
 
@@ -27,25 +29,24 @@ interface MoveStep {
 export async function beginMove(warehouse: Warehouse, report: ReportConfig): Promise<void> {
   const table = quote(warehouse.schema, report.name)
   const work = async (tx: Transaction) => {
-    const { client } = tx
-    await client.query(`lock table ${table} in access exclusive mode`)
+    const { db } = tx
+    const [whole, old] = [dataTable(report.name), restOf(report.name)]
+    await sql`lock table ${whole} in access exclusive mode`.execute(db)
     if ((await readLayout(tx, report.name)).layout !== 'plain') return
     await refuseDependents(tx, table, 'ours')
     await dropPolicies(tx, table)
     await refuseExtras(tx, table)
     const newestFirst = await isNewestFirst(tx, table)
     const grants = await grantsOf(tx, table)
-    const foreign = await client.query<{ name: string }>(
-      "select conname as name from pg_constraint where conrelid = to_regclass($1) and contype = 'f'",
-      [table],
-    )
-    for (const { name } of foreign.rows) await client.query(`alter table ${table} drop constraint ${quote(name)}`)
-    await client.query(`alter table ${table} rename to ${quote(`${report.name}_rest`)}`)
-    await client.query(`alter table ${quote(tx.schema, `${report.name}_rest`)} set schema ${quote(tx.opsSchema)}`)
+    const foreign = await sql<{ name: string }>`
+      select conname as name from pg_constraint where conrelid = to_regclass(${table}) and contype = 'f'`.execute(db)
+    for (const { name } of foreign.rows) await sql`alter table ${whole} drop constraint ${sql.id(name)}`.execute(db)
+    await sql`alter table ${whole} rename to ${sql.id(`${report.name}_rest`)}`.execute(db)
+    await sql`alter table ${dataTable(`${report.name}_rest`)} set schema ${sql.id(tx.opsSchema)}`.execute(db)
     await createStreamTable(tx, reportStream(report), { partition: 'month', newestFirst })
-    await client.query(`alter table ${table} attach partition ${rest(tx, report.name)} default`)
+    await sql`alter table ${whole} attach partition ${old} default`.execute(db)
     await applyRestrictions(tx)
-    for (const grant of grants) await client.query(grant)
+    for (const grant of grants) await sql.raw(grant).execute(db)
     // The views still read the old table, and are renewed before anything leaves it.
     await tx.db.updateTable('ops.views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
   }
@@ -61,10 +62,9 @@ export async function moveMonths(
 ): Promise<boolean> {
   if ((await readLayout(warehouse, report.name)).layout !== 'moving') return true
   // A view that still reads the old table would lose the moved rows. So would a view of ours that could not be replaced.
-  await refuseDependents(warehouse, rest(warehouse, report.name), 'none')
-  const { rows } = await warehouse.pool.query<{ month: Month }>(
-    slowQuery(`select distinct to_char(date, 'YYYY-MM') as month from ${rest(warehouse, report.name)} order by 1`),
-  )
+  await refuseDependents(warehouse, quote(warehouse.opsSchema, `${report.name}_rest`), 'none')
+  const { rows } = await sql<{ month: Month }>`
+    select distinct to_char(date, 'YYYY-MM') as month from ${restOf(report.name)} order by 1`.execute(warehouse.slowDb)
   for (const [index, { month }] of rows.entries()) {
     if (signal.aborted) return false
     const count = await moveMonth(warehouse, report.name, month, signal)
@@ -75,24 +75,24 @@ export async function moveMonths(
 
 async function moveMonth(warehouse: Warehouse, table: string, month: Month, signal: AbortSignal): Promise<number> {
   const { from, to } = monthBounds(month)
-  const within = `date >= '${from}' and date < '${to}'`
+  const isWithin = sql`date >= ${from} and date < ${to}`
   return inTransaction(
     warehouse,
     async (tx) => {
-      const { client } = tx
+      const { db } = tx
       // Others may read, and wait with their writing.
-      await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
-      await client.query(partStatement(warehouse, table, month))
+      await sql`lock table ${dataTable(table)} in share row exclusive mode`.execute(db)
+      await makePart(tx, table, month)
       // By name: the old table may have its columns in another order.
       const columns = (await readRelations(tx, warehouse.schema)).get(table)!
-      const names = Array.from(columns, (name) => quote(name)).join(', ')
-      const { rowCount } = await client.query(
-        `insert into ${partOf(warehouse, table, month)} (${names}) select ${names} from ${rest(warehouse, table)} where ${within}`,
-      )
-      await client.query(`delete from ${rest(warehouse, table)} where ${within}`)
-      await client.query(attachStatement(warehouse, table, month))
+      const names = sql.join(Array.from(columns, (name) => sql.id(name)))
+      const { numAffectedRows } = await sql`
+        insert into ${partOf(table, month)} (${names})
+        select ${names} from ${restOf(table)} where ${isWithin}`.execute(db)
+      await sql`delete from ${restOf(table)} where ${isWithin}`.execute(db)
+      await attachPart(tx, table, month)
       await applyRestrictions(tx)
-      return rowCount ?? 0
+      return Number(numAffectedRows ?? 0)
     },
     signal,
     LONG_WORK,
@@ -101,37 +101,31 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
 
 /** The old table is dropped once it is empty; false if rows came into it meanwhile. */
 async function endMove(warehouse: Warehouse, table: string): Promise<boolean> {
-  const work = async ({ client }: Transaction) => {
-    await client.query(`lock table ${quote(warehouse.schema, table)} in share row exclusive mode`)
-    const { rowCount } = await client.query(`select 1 from ${rest(warehouse, table)} limit 1`)
-    if (rowCount !== 0) return false
-    await client.query(`drop table ${rest(warehouse, table)}`)
+  const work = async ({ db }: Transaction) => {
+    await sql`lock table ${dataTable(table)} in share row exclusive mode`.execute(db)
+    const { rows } = await sql`select from ${restOf(table)} limit 1`.execute(db)
+    if (rows.length > 0) return false
+    await sql`drop table ${restOf(table)}`.execute(db)
     return true
   }
   return inTransaction(warehouse, work, undefined, LONG_WORK)
 }
 
-function rest({ opsSchema }: Warehouse, table: string): string {
-  return quote(opsSchema, `${table}_rest`)
+function restOf(table: string): RawBuilder<unknown> {
+  return sql.table(`ops.${table}_rest`)
 }
 
 /** Views and functions that go on reading the old table while its rows leave it. Ours are renewed in between. */
-async function refuseDependents(
-  { pool, schema, opsSchema }: Warehouse,
-  table: string,
-  allowed: 'ours' | 'none',
-): Promise<void> {
-  const { rows } = await pool.query<{ name: string }>(
-    `select format('%I.%I', n.nspname, v.relname) as name
-     from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
-     join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
-     where d.refobjid = to_regclass($1) and v.oid <> d.refobjid
-       and not ($3 and n.nspname = $2 and v.relname in (select name from ${quote(opsSchema, 'views')}))
-     union
-     select d.objid::regprocedure::text from pg_depend d
-     where d.refobjid = to_regclass($1) and d.classid = 'pg_proc'::regclass`,
-    [table, schema, allowed === 'ours'],
-  )
+async function refuseDependents({ db, schema }: Warehouse, table: string, allowed: 'ours' | 'none'): Promise<void> {
+  const { rows } = await sql<{ name: string }>`
+    select format('%I.%I', n.nspname, v.relname) as name
+    from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
+    join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
+    where d.refobjid = to_regclass(${table}) and v.oid <> d.refobjid
+      and not (${allowed === 'ours'} and n.nspname = ${schema} and v.relname in (select name from ${sql.table('ops.views')}))
+    union
+    select d.objid::regprocedure::text from pg_depend d
+    where d.refobjid = to_regclass(${table}) and d.classid = 'pg_proc'::regclass`.execute(db)
   if (rows.length === 0) return
   throw new UsageError(
     `${table} is read by ${rows.map(({ name }) => name).join(', ')}, which would lose the rows that move; ` +
@@ -140,18 +134,18 @@ async function refuseDependents(
 }
 
 /** Objects that users added to the table and that would be missing afterwards. */
-async function refuseExtras({ client }: Transaction, table: string): Promise<void> {
-  const { rows } = await client.query<{ name: string }>(
-    `select 'row level security' as name from pg_class where oid = to_regclass($1) and relrowsecurity
-     union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass($1)
-     union all select 'the trigger ' || quote_ident(tgname) from pg_trigger
-       where tgrelid = to_regclass($1) and not tgisinternal
-     union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass($1)
-       and not (i.indisunique and i.indnullsnotdistinct) and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
-     union all select 'the publication ' || quote_ident(p.pubname) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
-       where r.prrelid = to_regclass($1)`,
-    [table],
-  )
+async function refuseExtras({ db }: Transaction, table: string): Promise<void> {
+  const { rows } = await sql<{ name: string }>`
+    select 'row level security' as name from pg_class where oid = to_regclass(${table}) and relrowsecurity
+    union all select 'the policy ' || quote_ident(polname) from pg_policy where polrelid = to_regclass(${table})
+    union all select 'the trigger ' || quote_ident(tgname) from pg_trigger
+      where tgrelid = to_regclass(${table}) and not tgisinternal
+    union all select 'the index ' || i.indexrelid::regclass from pg_index i where i.indrelid = to_regclass(${table})
+      and not (i.indisunique and i.indnullsnotdistinct)
+      and not exists (select from pg_constraint c where c.conindid = i.indexrelid)
+    union all select 'the publication ' || quote_ident(p.pubname)
+      from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+      where r.prrelid = to_regclass(${table})`.execute(db)
   if (rows.length === 0) return
   throw new UsageError(
     `${table} has ${rows.map(({ name }) => name).join(', ')}, which would be lost; drop it, move the table, and make it again`,
@@ -159,18 +153,16 @@ async function refuseExtras({ client }: Transaction, table: string): Promise<voi
 }
 
 /** The statements that give the same rights on the new table and its columns. */
-async function grantsOf({ client }: Transaction, table: string): Promise<string[]> {
-  const { rows } = await client.query<{ privilege: string; grantee: string; grantable: boolean }>(
-    `select a.privilege_type as privilege, a.is_grantable as grantable,
-       case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee
-     from pg_class c, aclexplode(c.relacl) a where c.oid = to_regclass($1) and a.grantee <> c.relowner
-     union all
-     select a.privilege_type || ' (' || quote_ident(t.attname) || ')', a.is_grantable,
-       case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
-     from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
-     where c.oid = to_regclass($1) and a.grantee <> c.relowner`,
-    [table],
-  )
+async function grantsOf({ db }: Transaction, table: string): Promise<string[]> {
+  const { rows } = await sql<{ privilege: string; grantee: string; grantable: boolean }>`
+    select a.privilege_type as privilege, a.is_grantable as grantable,
+      case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee
+    from pg_class c, aclexplode(c.relacl) a where c.oid = to_regclass(${table}) and a.grantee <> c.relowner
+    union all
+    select a.privilege_type || ' (' || quote_ident(t.attname) || ')', a.is_grantable,
+      case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+    from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
+    where c.oid = to_regclass(${table}) and a.grantee <> c.relowner`.execute(db)
   return rows.map(
     ({ privilege, grantee, grantable }) =>
       `grant ${privilege} on ${table} to ${grantee}${grantable ? ' with grant option' : ''}`,

@@ -1,6 +1,8 @@
+import { sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { reportStream } from '../../streams/registry.ts'
+import { runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { TABLES } from './catalogue.ts'
 
@@ -21,12 +23,12 @@ const NOT_ENFORCED_SINCE = 180_000
  * Shows BI tools how tables are related, by foreign keys that are not enforced: they cost nothing at load time, and a
  * row may name a prompt that the service does not list. Servers before version 18 have no such keys.
  */
-export async function applyRelations({ client, schema }: Transaction, reports: readonly ReportConfig[]): Promise<void> {
-  const { rows } = await client.query<{ version: number; names: string[] | null }>(
-    `select current_setting('server_version_num')::int as version,
-       (select array_agg(r.relname || '/' || c.conname) from pg_constraint c join pg_class r on r.oid = c.conrelid
-        join pg_namespace n on n.oid = r.relnamespace where n.nspname = $1 and c.contype = 'f') as names`,
-    [schema],
+export async function applyRelations({ db, schema }: Transaction, reports: readonly ReportConfig[]): Promise<void> {
+  const { rows } = await sql<{ version: number; names: string[] | null }>`
+    select current_setting('server_version_num')::int as version,
+    (select array_agg(r.relname || '/' || c.conname) from pg_constraint c join pg_class r on r.oid = c.conrelid
+     join pg_namespace n on n.oid = r.relnamespace where n.nspname = ${schema} and c.contype = 'f') as names`.execute(
+    db,
   )
   const { version, names } = rows[0]!
   if (version < NOT_ENFORCED_SINCE) return
@@ -47,7 +49,7 @@ export async function applyRelations({ client, schema }: Transaction, reports: r
       )
     }
   }
-  if (statements.length > 0) await client.query(statements.join(';\n'))
+  if (statements.length > 0) await runText(db, statements.join(';\n'))
 }
 
 function relationsOf(columns: readonly string[]): { name: string; keys: string[]; target: string }[] {

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
@@ -7,6 +8,7 @@ import { definedStream } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { Warehouse } from '../connect.ts'
+import { runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
 import { type MadeObject, madeByMigrations, withSchemas } from './migrations.ts'
@@ -33,15 +35,13 @@ interface Present {
 }
 
 async function readPresent(warehouse: Warehouse): Promise<Present> {
-  const { pool, schema, opsSchema } = warehouse
-  const { rows } = await pool.query<{ name: string }>(
-    `with ours as (select oid, case nspname when $1 then 'schema' else 'ops' end as name from pg_namespace where nspname in ($1, $2))
-     select format('function %s.%s', n.name, p.proname) as name from pg_proc p join ours n on n.oid = p.pronamespace
-     union all
-     select format('trigger %s.%s.%s', n.name, c.relname, t.tgname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
-       join ours n on n.oid = c.relnamespace where not t.tgisinternal and t.tgenabled in ('O', 'A')`,
-    [schema, opsSchema],
-  )
+  const { db, schema, opsSchema } = warehouse
+  const { rows } = await sql<{ name: string }>`
+    with ours as (select oid, case nspname when ${schema} then 'schema' else 'ops' end as name from pg_namespace where nspname in (${schema}, ${opsSchema}))
+    select format('function %s.%s', n.name, p.proname) as name from pg_proc p join ours n on n.oid = p.pronamespace
+    union all
+    select format('trigger %s.%s.%s', n.name, c.relname, t.tgname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+      join ours n on n.oid = c.relnamespace where not t.tgisinternal and t.tgenabled in ('O', 'A')`.execute(db)
   return {
     schema: await readRelations(warehouse, schema),
     ops: await readRelations(warehouse, opsSchema),
@@ -78,18 +78,17 @@ function findDamage(present: Present, warehouse: Warehouse): Damage {
 
 /** Makes again what is missing, and returns a sentence on it. Throws if something cannot be made again. */
 export async function repairMigrated(tx: Transaction): Promise<string[]> {
-  const { client } = tx
+  const { db } = tx
   const { missing, lost } = findDamage(await readPresent(tx), tx)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
   if (missing.length === 0) return []
-  for (const { sql } of missing)
-    await client.query(withSchemas(sql, tx).replace(/^create trigger/, 'create or replace trigger'))
+  for (const { sql: text } of missing)
+    await runText(db, withSchemas(text, tx).replace(/^create trigger/, 'create or replace trigger'))
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
   // Views that read a report are recreated from its text.
-  const ops = (name: string) => quote(tx.opsSchema, name)
-  await client.query(`delete from ${ops('views')} where name = any($1)`, [names('function')])
+  await sql`delete from ${sql.table('ops.views')} where name = any(${names('function')})`.execute(db)
   // Nothing of their streams is read any more: a first read is no change of the service.
-  await client.query(`delete from ${ops('coverage')} where stream = any($1)`, [names('table')])
+  await sql`delete from ${sql.table('ops.coverage')} where stream = any(${names('table')})`.execute(db)
   return [`${listSome(missing.map((object) => nameOf(object, tx)))}: missing, and made again`]
 }
 
@@ -103,14 +102,13 @@ export async function inspectWarehouse(
   warehouse: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<{ repairable: string[]; lost: string[] }> {
-  const { pool, opsSchema } = warehouse
   const present = await readPresent(warehouse)
   const { missing, lost } = findDamage(present, warehouse)
   if (lost.length > 0) return { repairable: [], lost }
-  const { rows } = await pool.query<{ reports: string[]; custom: string[]; views: string[] }>(
-    `select array(select name from ${quote(opsSchema, 'reports')}) as reports,
-       array(select name from ${quote(opsSchema, 'custom_streams')}) as custom, array(select name from ${quote(opsSchema, 'views')}) as views`,
-  )
+  const { rows } = await sql<{ reports: string[]; custom: string[]; views: string[] }>`
+    select array(select name from ${sql.table('ops.reports')}) as reports,
+      array(select name from ${sql.table('ops.custom_streams')}) as custom,
+      array(select name from ${sql.table('ops.views')}) as views`.execute(warehouse.db)
   const known = rows[0]!
   const streams = [
     ...reports.filter(({ name }) => known.reports.includes(name)).map(reportStream),
@@ -133,11 +131,12 @@ export async function inspectWarehouse(
 }
 
 /** A complaint about tables of somebody else that have our names, in a database without our ledger. */
-export async function findNamesakes({ pool, schema, opsSchema }: Warehouse): Promise<string | undefined> {
-  const { rows } = await pool.query<{ relname: string }>(
-    `select relname from pg_class where relnamespace = to_regnamespace($1) and relname = any($2) and to_regclass($3) is null order by 1`,
-    [quote(schema), Object.keys(TABLES), quote(opsSchema, 'migrations')],
-  )
+export async function findNamesakes({ db, schema, opsSchema }: Warehouse): Promise<string | undefined> {
+  const { rows } = await sql<{ relname: string }>`
+    select relname from pg_class
+    where relnamespace = to_regnamespace(${quote(schema)}) and relname = any(${Object.keys(TABLES)})
+      and to_regclass(${quote(opsSchema, 'migrations')}) is null
+    order by 1`.execute(db)
   if (rows.length === 0) return undefined
   const names = listSome(rows.map(({ relname }) => `${schema}.${relname}`))
   return `${names}: already there, and not made by visibility-sync; rename them, or set warehouse.schema to another schema`
@@ -151,12 +150,12 @@ export async function findNamesakes({ pool, schema, opsSchema }: Warehouse): Pro
 
 /** A complaint about objects that we use and that belong to somebody else; undefined if there are none. */
 export async function findForeignObjects(
-  { pool, schema, opsSchema }: Warehouse,
+  { db, schema, opsSchema }: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<string | undefined> {
   const functions = madeByMigrations().filter(({ kind }) => kind === 'function')
   const named = [...reports, ...custom_streams, ...functions].map(({ name }) => name)
-  const { rows } = await pool.query<{ what: string; owner: string }>(readSql('queries/foreign_objects'), [
+  const rows = await runText<{ what: string; owner: string }>(db, readSql('queries/foreign_objects'), [
     schema,
     [opsSchema, `${schema}_queue`],
     [...Object.keys(TABLES), ...BI_VIEWS, ...named],

@@ -1,6 +1,7 @@
-import type { PoolClient, QueryResult } from 'pg'
+import { sql } from 'kysely'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
+import { type Db, runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { fillIn, readSql } from './views.ts'
 
@@ -18,27 +19,25 @@ export interface Restriction {
 }
 
 /** The restricted roles, with the projects that they see. The conditions of policies are ours, and ids have no quotes. */
-export async function listRestrictions({ pool, schema }: Warehouse): Promise<Restriction[]> {
-  const { rows } = await pool.query<Restriction>(
-    `select r.rolname::text as role,
-       array(select m[1] from regexp_matches(pg_get_expr(p.polqual, p.polrelid), '''([^'']*)''', 'g') m) as projects
-     from pg_policy p join pg_roles r on r.oid = any(p.polroles)
-     where p.polrelid = to_regclass($1) and starts_with(p.polname, $2) order by 1`,
-    [quote(schema, 'projects'), READER],
+export async function listRestrictions({ db, schema }: Warehouse): Promise<Restriction[]> {
+  const { rows } = await sql<Restriction>`
+    select r.rolname::text as role,
+      array(select m[1] from regexp_matches(pg_get_expr(p.polqual, p.polrelid), '''([^'']*)''', 'g') m) as projects
+    from pg_policy p join pg_roles r on r.oid = any(p.polroles)
+    where p.polrelid = to_regclass(${quote(schema, 'projects')}) and starts_with(p.polname, ${READER}) order by 1`.execute(
+    db,
   )
   return rows
 }
 
 /** Other roles that were granted access to the tables, by us or by hand. They see every project, before and after a restriction. */
-export async function listUnrestricted({ pool, schema }: Warehouse): Promise<string[]> {
-  const { rows } = await pool.query<{ role: string }>(
-    `select case when a.grantee = 0 then 'PUBLIC' else a.grantee::regrole::text end as role
-     from pg_class c, aclexplode(c.relacl) a
-     where c.oid = to_regclass($1) and a.privilege_type = 'SELECT' and a.grantee <> c.relowner
-       and not exists (select from pg_policy p where p.polrelid = c.oid and starts_with(p.polname, $2) and a.grantee = any(p.polroles))
-     order by 1`,
-    [quote(schema, 'projects'), READER],
-  )
+export async function listUnrestricted({ db, schema }: Warehouse): Promise<string[]> {
+  const { rows } = await sql<{ role: string }>`
+    select case when a.grantee = 0 then 'PUBLIC' else a.grantee::regrole::text end as role
+    from pg_class c, aclexplode(c.relacl) a
+    where c.oid = to_regclass(${quote(schema, 'projects')}) and a.privilege_type = 'SELECT' and a.grantee <> c.relowner
+      and not exists (select from pg_policy p where p.polrelid = c.oid and starts_with(p.polname, ${READER}) and a.grantee = any(p.polroles))
+    order by 1`.execute(db)
   return rows.map(({ role }) => role)
 }
 
@@ -49,22 +48,19 @@ export async function setRestriction(
   projects: readonly string[] | undefined,
   unused?: readonly string[],
 ): Promise<void> {
-  await runEach(
-    tx.client,
-    `select format('drop policy %I on %s', polname, polrelid::regclass) as statement from pg_policy
-     where polname = $1 || to_regrole(quote_ident($2))::oid`,
-    [READER, role],
-  )
+  const drop = sql<Given>`
+    select format('drop policy %I on %s', polname, polrelid::regclass) as statement from pg_policy
+    where polname = ${READER} || to_regrole(quote_ident(${role}))::oid`
+  await runEach(tx.db, (await drop.execute(tx.db)).rows)
   if (projects !== undefined) {
     // The planner carries an equal sign over to all joined tables, and no list.
-    await runEach(
-      tx.client,
-      `select format('create policy %I on %s as restrictive for select to %I using (project_id ' ||
-           case count(*) when 1 then '= %s)' else '= any (array[%s]))' end,
-         $1 || to_regrole(quote_ident($2))::oid, $3::text, $2::text, string_agg(quote_literal(id), ', ')) as statement
-       from unnest($4::text[]) id`,
-      [READER, role, quote(tx.schema, 'projects'), projects],
-    )
+    const create = sql<Given>`
+      select format('create policy %I on %s as restrictive for select to %I using (project_id ' ||
+          case count(*) when 1 then '= %s)' else '= any (array[%s]))' end,
+        ${READER} || to_regrole(quote_ident(${role}))::oid, ${quote(tx.schema, 'projects')}::text, ${role}::text,
+        string_agg(quote_literal(id), ', ')) as statement
+      from unnest(${projects}::text[]) id`
+    await runEach(tx.db, (await create.execute(tx.db)).rows)
   }
   await applyRestrictions(tx, unused)
 }
@@ -74,23 +70,23 @@ export async function setRestriction(
  * without its policies. If it is known what is unused, restricted roles get the right to read the rest.
  */
 export async function applyRestrictions(tx: Transaction, unused?: readonly string[]): Promise<void> {
-  await runEach(tx.client, fillIn(readSql('queries/restrict_readers'), tx), [unused])
+  await runEach(tx.db, await runText(tx.db, fillIn(readSql('queries/restrict_readers'), tx), [unused ?? null]))
 }
 
 /** Takes our policies off a table that is about to be replaced. */
-export async function dropPolicies({ client }: Transaction, table: string): Promise<void> {
-  const dropped = await runEach(
-    client,
-    `select format('drop policy %I on %s', polname, $1::text) as statement from pg_policy
-     where polrelid = to_regclass($1) and starts_with(polname, 'visibility_sync_')`,
-    [table],
-  )
-  if (dropped > 0) await client.query(`alter table ${table} disable row level security`)
+export async function dropPolicies({ db }: Transaction, table: string): Promise<void> {
+  const { rows } = await sql<Given>`
+    select format('drop policy %I on %s', polname, ${table}::text) as statement from pg_policy
+    where polrelid = to_regclass(${table}) and starts_with(polname, 'visibility_sync_')`.execute(db)
+  await runEach(db, rows)
+  if (rows.length > 0) await sql`alter table ${sql.raw(table)} disable row level security`.execute(db)
 }
 
-/** Runs the statements that a query gives. Returns how many. */
-async function runEach(client: PoolClient, query: string, values: unknown[]): Promise<number> {
-  const { rows }: QueryResult<{ statement: string }> = await client.query(query, values)
-  for (const { statement } of rows) await client.query(statement)
-  return rows.length
+/** A statement that a query gave. */
+interface Given {
+  statement: string
+}
+
+async function runEach(db: Db, given: readonly Given[]): Promise<void> {
+  for (const { statement } of given) await runText(db, statement)
 }

@@ -1,10 +1,13 @@
+import { sql } from 'kysely'
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { dayOf, type Range } from '../../core/day.ts'
-import { quote } from '../../core/identifier.ts'
 import { secondsOf } from '../../core/text.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
+import { runText } from '../database.ts'
 import { fillIn, readSql } from './views.ts'
+
+const SETTINGS = sql.table('ops.stream_settings')
 
 /** Stores for the views what the configuration asks of each stream. */
 export async function saveStreamSettings(
@@ -12,16 +15,17 @@ export async function saveStreamSettings(
   config: Config,
   { interest, projectIds }: { interest: Range; projectIds: readonly string[] },
 ): Promise<void> {
+  const { db } = warehouse
   const streams = streamKinds(config)
-  const settings = quote(warehouse.opsSchema, 'stream_settings')
   const names = streams.map(({ name }) => name)
-  await warehouse.pool.query(
-    `delete from ${settings} t where t.project_id = any($1) and (t.stream <> all($2) or exists (
-       select from ${quote(warehouse.opsSchema, 'not_offered')} n where n.project_id = t.project_id and n.stream = t.stream
-         and not exists (select from ${quote(warehouse.opsSchema, 'coverage')} c where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0)))`,
-    [projectIds, names],
-  )
-  await warehouse.pool.query(fillIn(readSql('queries/save_stream_settings'), warehouse), [
+  await sql`
+    delete from ${SETTINGS} t
+    where t.project_id = any(${projectIds}) and (t.stream <> all(${names}) or exists (
+      select from ${sql.table('ops.not_offered')} n
+      where n.project_id = t.project_id and n.stream = t.stream and not exists (
+        select from ${sql.table('ops.coverage')} c
+        where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0)))`.execute(db)
+  await runText(db, fillIn(readSql('queries/save_stream_settings'), warehouse), [
     projectIds,
     names,
     streams.map(({ by }) => by === 'day'),
@@ -34,10 +38,10 @@ export async function saveStreamSettings(
 
 /** Projects that an earlier version synced get the current settings; the next run of each writes its own. */
 export async function addStreamSettings(warehouse: Warehouse, config: Config): Promise<void> {
-  const { rows } = await warehouse.pool.query<{ now: Date; ids: string[] | null }>(
-    `select now(), (select array_agg(p.project_id) from ${quote(warehouse.schema, 'projects')} p
-       where not exists (select from ${quote(warehouse.opsSchema, 'stream_settings')} t where t.project_id = p.project_id)) as ids`,
-  )
+  const { rows } = await sql<{ now: Date; ids: string[] | null }>`
+    select now(), (
+      select array_agg(p.project_id) from ${sql.table('data.projects')} p
+      where not exists (select from ${SETTINGS} t where t.project_id = p.project_id)) as ids`.execute(warehouse.db)
   const { now, ids } = rows[0]!
   if (ids !== null)
     await saveStreamSettings(warehouse, config, {

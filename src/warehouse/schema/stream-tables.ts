@@ -1,13 +1,14 @@
 import { isDeepStrictEqual } from 'node:util'
+import { type RawBuilder, sql } from 'kysely'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
-import { quote } from '../../core/identifier.ts'
 import { count, helpOn } from '../../core/text.ts'
 import { definedStream, ID_MAX } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { ColumnType, Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../connect.ts'
+import { dataTable } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 
 /* The tables of reports and custom streams, which have the names that the configuration gives them. */
@@ -18,12 +19,12 @@ type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
 /** The relations of a schema with the names of their columns. */
 export type Relations = ReadonlyMap<string, ReadonlySet<string>>
 
-export async function readRelations({ pool }: Warehouse, schema: string): Promise<Relations> {
-  const { rows } = await pool.query<{ name: string; columns: string[] }>(
-    `select c.relname as name, array_agg(a.attname::text) as columns
-     from pg_class c left join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped
-     where c.relnamespace = to_regnamespace(quote_ident($1)) and c.relkind <> 'i' and not c.relispartition group by 1`,
-    [schema],
+export async function readRelations({ db }: Warehouse, schema: string): Promise<Relations> {
+  const { rows } = await sql<{ name: string; columns: string[] }>`
+    select c.relname as name, array_agg(a.attname::text) as columns
+    from pg_class c left join pg_attribute a on a.attrelid = c.oid and attnum > 0 and not attisdropped
+    where c.relnamespace = to_regnamespace(quote_ident(${schema})) and c.relkind <> 'i' and not c.relispartition group by 1`.execute(
+    db,
   )
   return new Map(rows.map(({ name, columns }) => [name, new Set(columns)]))
 }
@@ -155,8 +156,8 @@ async function repairTable(tx: Transaction, table: KnownTable): Promise<string |
         `${missing} is missing, and is part of the key: drop that table, and the next run makes it again`,
       )
     }
-    const name = quote(tx.schema, stream.table)
-    await tx.client.query(`alter table ${name} ${added.map(({ sql }) => `add column ${sql}`).join(', ')}`)
+    const additions = added.map(({ definition }) => sql`add column ${definition}`)
+    await sql`alter table ${dataTable(stream.table)} ${sql.join(additions)}`.execute(tx.db)
   }
   // Nothing of the stream is read any more: a first read is no change of the service.
   const forgotten = await tx.db.deleteFrom('ops.coverage').where('stream', '=', stream.table).executeTakeFirst()
@@ -197,7 +198,7 @@ export const SQL_TYPES: Record<ColumnType, string> = {
 export const SHOWN_TYPES = { ...SQL_TYPES, text: 'text' }
 
 /** The columns of the table of a stream, as `create table` takes them. */
-function columnsOf({ columns, key, by }: TableStream): { name: string; sql: string }[] {
+function columnsOf({ columns, key, by }: TableStream): { name: string; definition: RawBuilder<unknown> }[] {
   // Dimensions of a report may be null, apart from its day and its subject.
   const required = by === 'list' ? key : ['date', key.find((name) => name !== 'date')]
   const own =
@@ -209,7 +210,7 @@ function columnsOf({ columns, key, by }: TableStream): { name: string; sql: stri
     ...columns.map(({ name, type }) => [name, `${SQL_TYPES[type]}${required.includes(name) ? ' not null' : ''}`]),
     ...Object.entries(own),
   ] as [string, string][]
-  return types.map(([name, type]) => ({ name, sql: `${quote(name)} ${type}` }))
+  return types.map(([name, type]) => ({ name, definition: sql`${sql.id(name)} ${sql.raw(type)}` }))
 }
 
 interface TableOptions {
@@ -223,41 +224,39 @@ interface TableOptions {
  * tables that are attached to each other must have the same order.
  */
 export async function createStreamTable(
-  { client, schema }: Transaction,
+  { db }: Transaction,
   stream: TableStream,
   { partition, newestFirst = true }: TableOptions,
 ): Promise<void> {
-  const table = quote(schema, stream.table)
-  const columns = columnsOf(stream).map(({ sql }) => sql)
+  const table = dataTable(stream.table)
+  const columns = columnsOf(stream).map(({ definition }) => definition)
   if (stream.by === 'list') {
-    const key = ['project_id', ...stream.key].map((name) => quote(name)).join(', ')
-    await client.query(`create table ${table} (${columns.join(', ')}, primary key (${key}))`)
+    const key = sql.join(['project_id', ...stream.key].map((name) => sql.id(name)))
+    await sql`create table ${table} (${sql.join(columns)}, primary key (${key}))`.execute(db)
     return
   }
   // Room on each page lets most restated rows be updated in place, without touching the index.
-  const layout = partition === 'month' ? 'partition by range (date)' : 'with (fillfactor = 90)'
+  const layout = sql.raw(partition === 'month' ? 'partition by range (date)' : 'with (fillfactor = 90)')
   const keys = stream.key.filter((name) => name !== 'date')
   // An index entry has a size limit, which addresses of pages may exceed.
   const isLong = (name: string) => (stream.columns.find((column) => column.name === name)?.longest ?? 0) > ID_MAX
-  const rest = keys.map((name) => (isLong(name) ? `md5(${quote(name)})` : quote(name))).join(', ')
+  const rest = sql.join(keys.map((name) => (isLong(name) ? sql`md5(${sql.id(name)})` : sql.id(name))))
   // A primary key allows no nulls, and a dimension may be null; nor expressions.
   const isPlain = keys.length === 1 && !isLong(keys[0]!)
-  const primary = isPlain ? [`primary key (project_id, date, ${rest})`] : []
-  await client.query(`create table ${table} (${[...columns, ...primary].join(', ')}) ${layout}`)
+  const primary = isPlain ? [sql`primary key (project_id, date, ${rest})`] : []
+  await sql`create table ${table} (${sql.join([...columns, ...primary])}) ${layout}`.execute(db)
   if (isPlain) return
-  await client.query(
-    newestFirst
-      ? `create unique index on ${table} (project_id, date desc, ${rest}) nulls not distinct`
-      : `alter table ${table} add unique nulls not distinct (project_id, date, ${rest})`,
-  )
+  const unique = newestFirst
+    ? sql`create unique index on ${table} (project_id, date desc, ${rest}) nulls not distinct`
+    : sql`alter table ${table} add unique nulls not distinct (project_id, date, ${rest})`
+  await unique.execute(db)
 }
 
 /** In which direction a table has its days. */
-export async function isNewestFirst({ client }: Transaction, table: string): Promise<boolean> {
-  const { rows } = await client.query(
-    'select from pg_index where indrelid = to_regclass($1) and indisunique and indnullsnotdistinct and indoption[1] & 1 = 1',
-    [table],
-  )
+export async function isNewestFirst({ db }: Transaction, table: string): Promise<boolean> {
+  const { rows } = await sql`
+    select from pg_index
+    where indrelid = to_regclass(${table}) and indisunique and indnullsnotdistinct and indoption[1] & 1 = 1`.execute(db)
   return rows.length > 0
 }
 

@@ -1,7 +1,8 @@
+import { type RawBuilder, sql } from 'kysely'
 import { codeOf } from '../../core/errors.ts'
-import { quote } from '../../core/identifier.ts'
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
+import { batch, bindDatabase, oneConnection, runText } from '../database.ts'
 import type { Restriction } from './restrict-reader.ts'
 import { fillIn } from './views.ts'
 
@@ -43,19 +44,16 @@ export async function verifyReader(
   role: string,
   { closedSchemas, projects, unused }: Verified,
 ): Promise<ReaderVerdict> {
-  const { pool, schema } = warehouse
-  const ask = async <T extends object>(sql: string, ...values: unknown[]) =>
-    (await pool.query<T>(sql, [role, ...values])).rows
-  const [basics] = await ask<{ connect: boolean; usage: boolean; relations: number; closed: string[] }>(
-    `select has_database_privilege($1, current_database(), 'connect') as connect, has_schema_privilege($1, $2, 'usage') as usage,
-       (select count(*)::int from pg_class where relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS}
-          and (relname <> all($4) or has_table_privilege($1, oid, 'select'))) as relations,
-       array(select nspname::text from pg_namespace where nspname = any($3) order by 1) as closed`,
-    schema,
-    closedSchemas,
-    unused,
+  const { db, schema } = warehouse
+  const basics = await sql<{ connect: boolean; usage: boolean; relations: number; closed: string[] }>`
+    select has_database_privilege(${role}, current_database(), 'connect') as connect,
+      has_schema_privilege(${role}, ${schema}, 'usage') as usage,
+      (select count(*)::int from pg_class where relnamespace = to_regnamespace(quote_ident(${schema})) and ${RELATIONS}
+         and (relname <> all(${unused}) or has_table_privilege(${role}, oid, 'select'))) as relations,
+      array(select nspname::text from pg_namespace where nspname = any(${closedSchemas}) order by 1) as closed`.execute(
+    db,
   )
-  const { connect, usage, relations, closed } = basics!
+  const { connect, usage, relations, closed } = basics.rows[0]!
   const problems = [
     ...(connect ? [] : [`${role} may not connect to this database: grant connect on it`]),
     ...(usage ? [] : [`${role} may not use the schema ${schema}`]),
@@ -64,15 +62,15 @@ export async function verifyReader(
   const restricted = projects && (await verifyRestriction(warehouse, { role, projects: [...projects] }, unused))
   if (restricted !== undefined) problems.push(...restricted.problems)
   else {
-    const unreadable = await ask<Found>(UNREADABLE, schema, unused)
+    const { rows: unreadable } = await findUnreadable(role, schema, unused).execute(db)
     if (unreadable.length > 0) problems.push(`${role} cannot read ${list(unreadable)}`)
-    const owners = await ask<Found>(OWNERS_WITHOUT_DEFAULTS, schema)
+    const { rows: owners } = await ownersWithoutDefaults(role, schema).execute(db)
     if (owners.length > 0)
       problems.push(
         `tables that ${list(owners)} makes in ${schema} later will not be readable: run the command as that role`,
       )
   }
-  const held = await ask<Held>(HELD, schema, closed)
+  const { rows: held } = await heldRights(role, schema, closed).execute(db)
   const complain = (what: string, found: readonly Held[], why = '') => {
     if (found.length > 0) problems.push(`${role} ${what} ${list(found)}${why}${through(found)}`)
   }
@@ -95,56 +93,63 @@ function through(found: readonly Held[]): string {
   return ways.length === 0 ? '' : `, through ${listSome(ways)}`
 }
 
-const RELATIONS = "relkind in ('r', 'p', 'v', 'm', 'f')"
+const RELATIONS = sql`relkind in ('r', 'p', 'v', 'm', 'f')`
 
-/** Write rights of the role in the schema $2, and all its rights in the schemas $3: its own, or those of roles that it can set. */
-const HELD = `
-  with reached as (
-    select oid, rolname::text as name from pg_roles where pg_has_role($1, oid, 'usage')
-      or pg_has_role($1, oid, case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end)
-    union all select 0, 'PUBLIC'
-  ), held as (
-    select n.nspname as schema, n.nspname::text as name, privilege as right, r.oid as role, r.name as role_name
-    from pg_namespace n cross join unnest('{create,usage}'::text[]) privilege cross join reached r
-    where (n.nspname = any($3) or n.nspname = $2 and privilege = 'create') and has_schema_privilege(r.oid, n.oid, privilege)
-    union all
-    select n.nspname, format('%s.%s', n.nspname, c.relname), 'table', r.oid, r.name
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace cross join reached r
-    where (n.nspname = $2 or n.nspname = any($3)) and ${RELATIONS} and (
-      has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate, trigger') or has_any_column_privilege(r.oid, c.oid, 'insert, update')
-      or n.nspname <> $2 and (has_table_privilege(r.oid, c.oid, 'select') or has_any_column_privilege(r.oid, c.oid, 'select')))
-  )
-  select schema::text, name, "right", case when bool_or(role = 0) then 'PUBLIC' else min(role_name) filter (where role_name <> $1) end as via
-  from held group by 1, 2, 3 order by 2`
+/** Write rights of the role in the schema, and all its rights in closed schemas: its own, or those of roles that it can set. */
+function heldRights(role: string, schema: string, closed: readonly string[]): RawBuilder<Held> {
+  return sql`
+    with reached as (
+      select oid, rolname::text as name from pg_roles where pg_has_role(${role}, oid, 'usage')
+        or pg_has_role(${role}, oid, case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end)
+      union all select 0, 'PUBLIC'
+    ), held as (
+      select n.nspname as schema, n.nspname::text as name, privilege as right, r.oid as role, r.name as role_name
+      from pg_namespace n cross join unnest('{create,usage}'::text[]) privilege cross join reached r
+      where (n.nspname = any(${closed}) or n.nspname = ${schema} and privilege = 'create') and has_schema_privilege(r.oid, n.oid, privilege)
+      union all
+      select n.nspname, format('%s.%s', n.nspname, c.relname), 'table', r.oid, r.name
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace cross join reached r
+      where (n.nspname = ${schema} or n.nspname = any(${closed})) and ${RELATIONS} and (
+        has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate, trigger') or has_any_column_privilege(r.oid, c.oid, 'insert, update')
+        or n.nspname <> ${schema} and (has_table_privilege(r.oid, c.oid, 'select') or has_any_column_privilege(r.oid, c.oid, 'select')))
+    )
+    select schema::text, name, "right", case when bool_or(role = 0) then 'PUBLIC' else min(role_name) filter (where role_name <> ${role}) end as via
+    from held group by 1, 2, 3 order by 2`
+}
 
 /** A view uses the rights of its owner, or of the caller if `security_invoker` is set. That role must be able to read its tables. */
-const UNREADABLE = `
-  select c.relname::text as name from pg_class c
-  where c.relnamespace = to_regnamespace(quote_ident($2)) and ${RELATIONS} and c.relname <> all($3) and (
-    not has_table_privilege($1, c.oid, 'select') or exists (
-      select from pg_rewrite w
-      join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
-      join pg_class t on t.oid = d.refobjid and t.oid <> c.oid and t.${RELATIONS}
-      where w.ev_class = c.oid and c.relkind = 'v' and not has_any_column_privilege(
-        case when exists (select from pg_options_to_table(c.reloptions) where option_name = 'security_invoker' and option_value::boolean)
-          then (select oid from pg_roles where rolname = $1) else c.relowner end, t.oid, 'select')))
-  order by 1`
+function findUnreadable(role: string, schema: string, unused: readonly string[]): RawBuilder<Found> {
+  return sql`
+    select c.relname::text as name from pg_class c
+    where c.relnamespace = to_regnamespace(quote_ident(${schema})) and ${RELATIONS} and c.relname <> all(${unused}) and (
+      not has_table_privilege(${role}, c.oid, 'select') or exists (
+        select from pg_rewrite w
+        join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
+        join pg_class t on t.oid = d.refobjid and t.oid <> c.oid and t.${RELATIONS}
+        where w.ev_class = c.oid and c.relkind = 'v' and not has_any_column_privilege(
+          case when exists (select from pg_options_to_table(c.reloptions) where option_name = 'security_invoker' and option_value::boolean)
+            then (select oid from pg_roles where rolname = ${role}) else c.relowner end, t.oid, 'select')))
+    order by 1`
+}
 
 /** Roles that own tables of the schema, or run this command, without default privileges for later tables. */
-const OWNERS_WITHOUT_DEFAULTS = `
-  select o.rolname::text as name from pg_roles o
-  where (o.rolname = current_user or exists (
-      select from pg_class c where c.relowner = o.oid and c.relnamespace = to_regnamespace(quote_ident($2)) and c.relkind in ('r', 'p')))
-    and not exists (
-      select from pg_default_acl d cross join lateral aclexplode(d.defaclacl) a
-      where d.defaclrole = o.oid and d.defaclobjtype = 'r' and d.defaclnamespace in (0, to_regnamespace(quote_ident($2)))
-        and a.privilege_type = 'SELECT' and case when a.grantee = 0 then true else pg_has_role($1, a.grantee, 'usage') end)
-  order by 1`
+function ownersWithoutDefaults(role: string, schema: string): RawBuilder<Found> {
+  return sql`
+    select o.rolname::text as name from pg_roles o
+    where (o.rolname = current_user or exists (
+        select from pg_class c where c.relowner = o.oid and c.relnamespace = to_regnamespace(quote_ident(${schema})) and c.relkind in ('r', 'p')))
+      and not exists (
+        select from pg_default_acl d cross join lateral aclexplode(d.defaclacl) a
+        where d.defaclrole = o.oid and d.defaclobjtype = 'r' and d.defaclnamespace in (0, to_regnamespace(quote_ident(${schema})))
+          and a.privilege_type = 'SELECT' and case when a.grantee = 0 then true else pg_has_role(${role}, a.grantee, 'usage') end)
+    order by 1`
+}
 
 /** Asks the database whether a role sees only its projects. `wasAsked` is false if it could not be asked as that role. */
 async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction, unused: readonly string[]) {
-  const { pool, schema } = warehouse
-  const { rows: used } = await pool.query<{ name: string; hasPolicies: boolean; isReadable: boolean }>(
+  const { db, schema } = warehouse
+  const used = await runText<{ name: string; hasPolicies: boolean; isReadable: boolean }>(
+    db,
     fillIn(
       `select * from (select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege($1, oid, 'select') as "isReadable"
          from ({part restricted_relations}) r where not is_ops) r where "isReadable" or relname <> all($2)`,
@@ -152,17 +157,18 @@ async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restr
     ),
     [role, unused],
   )
-  const { rows: others } = await pool.query<{ problem: string }>(
-    `select $2 || format(' can read %I.%I, which is not restricted to its projects', n.nspname, c.relname) as problem
-     from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = $1 and ${RELATIONS} and has_table_privilege($2, c.oid, 'select') and format('%I.%I', n.nspname, c.relname) <> all($3)
-     union all
-     select format('%s can take on the role %s, which is not restricted: revoke that membership', $2::text, r.rolname)
-     from pg_roles r where r.rolname <> $2 and pg_has_role($2, r.oid, 'member')
-       and has_table_privilege(r.oid, to_regclass(quote_ident($1) || '.projects'), 'select') order by 1`,
-    [schema, role, used.map(({ name }) => name)],
-  )
-  const { rows: collected } = await pool.query<Found>(
+  const { rows: others } = await sql<{ problem: string }>`
+    select ${role} || format(' can read %I.%I, which is not restricted to its projects', n.nspname, c.relname) as problem
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = ${schema} and ${RELATIONS} and has_table_privilege(${role}, c.oid, 'select')
+      and format('%I.%I', n.nspname, c.relname) <> all(${used.map(({ name }) => name)})
+    union all
+    select format('%s can take on the role %s, which is not restricted: revoke that membership', ${role}::text, r.rolname)
+    from pg_roles r where r.rolname <> ${role} and pg_has_role(${role}, r.oid, 'member')
+      and has_table_privilege(r.oid, to_regclass(quote_ident(${schema}) || '.projects'), 'select')
+    order by 1`.execute(db)
+  const collected = await runText<Found>(
+    db,
     fillIn(
       `with relation as (select r.*, has_project and not is_view as has_policies from ({part restricted_relations}) r),
          hidden as ({part hidden_texts})
@@ -192,32 +198,35 @@ function collectedBefore(role: string, columns: readonly Found[]): string {
 
 /** The tables in which the role sees other projects; undefined if we may not take on the role. */
 async function askAs(
-  { pool }: Warehouse,
+  warehouse: Warehouse,
   { role, projects }: Restriction,
   tables: readonly string[],
 ): Promise<string[] | undefined> {
-  const client = await pool.connect()
+  const client = await warehouse.pool.connect()
+  const db = bindDatabase(warehouse, oneConnection(client))
+  const takeOn = sql`set local role ${sql.id(role)}`
   try {
-    await client.query('begin; savepoint direct')
-    await client.query(`set local role ${quote(role)}`).catch(async () => {
+    await batch<unknown[]>(db, sql`begin`, sql`savepoint direct`)
+    await takeOn.execute(db).catch(async () => {
       // A role that may give the membership to itself does so until the end of this transaction.
-      await client.query('rollback to savepoint direct')
-      const { rows } = await client.query<{ options: string }>(
-        `select case when current_setting('server_version_num')::int < 160000 then '' else 'with inherit false, set true' end as options`,
-      )
-      await client.query(`grant ${quote(role)} to current_user ${rows[0]!.options}; set local role ${quote(role)}`)
+      await sql`rollback to savepoint direct`.execute(db)
+      const { rows } = await sql<{ options: string }>`
+        select case when current_setting('server_version_num')::int < 160000 then ''
+          else 'with inherit false, set true' end as options`.execute(db)
+      await sql`grant ${sql.id(role)} to current_user ${sql.raw(rows[0]!.options)}`.execute(db)
+      await takeOn.execute(db)
     })
     const open: string[] = []
     for (const name of tables) {
-      const found = await client.query(`select from ${name} where project_id <> all($1) limit 1`, [projects])
-      if (found.rowCount !== 0) open.push(name)
+      const found = await sql`select from ${sql.raw(name)} where project_id <> all(${projects}) limit 1`.execute(db)
+      if (found.rows.length > 0) open.push(name)
     }
     return open
   } catch (error) {
     if (codeOf(error) !== '42501') throw error
     return undefined
   } finally {
-    await client.query('rollback')
+    await sql`rollback`.execute(db)
     client.release()
   }
 }
