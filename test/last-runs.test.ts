@@ -125,4 +125,29 @@ describe('statistics for the planner', () => {
     await analyzeChanged(database.warehouse, changes, (stream) => (stream === 'unknown' ? undefined : stream))
     expect([await knownRows(database, 'brand_daily'), await knownRows(database, 'by_model')]).toEqual([0, -1])
   })
+
+  test('are made where a tenth of a table changed, of the columns that have an index', async () => {
+    const database = await createDatabase('reports')
+    const { warehouse, rows } = database
+    const insert = (from: number, to: number) =>
+      rows(
+        `insert into visibility.brand_daily (project_id, date, brand_id)
+         select 'or_1', date '2026-01-01' - n, 'kw_1' from generate_series($1::int, $2) n`,
+        [from, to],
+      )
+    const analyze = (inserted: number) =>
+      analyzeChanged(warehouse, [{ stream: 'brand_daily', inserted, updated: 0, deleted: 0 }], (stream) => stream)
+    const known = () => knownRows(database, 'brand_daily')
+    await insert(1, 20_000)
+    await analyze(20_000)
+    expect(await known()).toBe(20_000)
+    await insert(20_001, 21_999)
+    await analyze(1999)
+    expect(await known()).toBe(20_000)
+    await insert(22_000, 22_000)
+    await analyze(2000)
+    expect(await known()).toBe(22_000)
+    const columns = await rows("select attname as name from pg_stats where tablename = 'brand_daily' order by 1")
+    expect(columns.map(({ name }) => name)).toEqual(['brand_id', 'date', 'project_id'])
+  })
 })

@@ -105,8 +105,12 @@ export async function recheckSummaries(warehouse: Warehouse, config: Config): Pr
 }
 
 const MANY_ROWS = 1000
+const MANY_OF_A_TABLE = 0.1
 
-/** Gives the planner statistics of tables of which many rows changed. Autovacuum would do so some minutes later. */
+/**
+ * Gives the planner statistics of tables of which many rows changed, and of the columns that have an index. Autovacuum would do so some
+ * minutes later, and does so for the other columns.
+ */
 export async function analyzeChanged(
   warehouse: Warehouse,
   changes: readonly { stream: string; inserted: number; updated: number; deleted: number }[],
@@ -117,8 +121,19 @@ export async function analyzeChanged(
     const table = tableOf(stream)
     if (table !== undefined) changed.set(table, (changed.get(table) ?? 0) + inserted + updated + deleted)
   }
-  for (const [table, rows] of changed)
-    if (rows >= MANY_ROWS) await warehouse.pool.query(slowQuery(`analyze ${tableName(warehouse, table)}`))
+  for (const [table, rows] of changed) {
+    if (rows < MANY_ROWS) continue
+    const name = tableName(warehouse, table)
+    const { rows: found } = await warehouse.pool.query<{ columns: string }>(
+      `select string_agg(distinct quote_ident(a.attname), ', ') as columns
+       from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+       where i.indrelid = $1::regclass
+       having $2 >= (select sum(reltuples) from pg_class c left join pg_inherits p on p.inhrelid = c.oid and p.inhparent = $1::regclass
+         where c.oid = $1::regclass or p.inhrelid is not null)`,
+      [name, rows / MANY_OF_A_TABLE],
+    )
+    if (found.length > 0) await warehouse.pool.query(slowQuery(`analyze ${name} (${found[0]!.columns})`))
+  }
 }
 
 /** Computes what was noted. Returns how many periods and projects; fewer than there are if it was asked to stop. */
