@@ -21,7 +21,7 @@ export function mcpRoutes(
     const pageOf = ({ url }: Request) => options.config.alerts.page_url ?? new URL(url).origin
     const handler = createMcpHandler(
       ({ requestInfo }) => createMcpServer(pool, options, requestInfo && pageOf(requestInfo)),
-      { responseMode: 'json', maxSubscriptions: 0 },
+      { maxSubscriptions: 0 },
     )
     return { handler, pool }
   }

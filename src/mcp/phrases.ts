@@ -116,8 +116,9 @@ export function noteOnDays(read: DaysRead, range: Range): string {
     [read.quarantined_days, 'with rows in quarantine'],
     [read.provisional_days, 'provisional, whose numbers may still change'],
   ].flatMap(([days, words]) => (days === 0 ? [] : [`${count(days as number, 'day')} ${words}`]))
-  const complete = read.whole_days === all ? 'All' : `Incomplete: only ${read.whole_days} of`
-  return `${complete} ${count(all, 'day')} of the period are complete${reasons.length === 0 ? ' and final' : `; ${reasons.join('; ')}`}.`
+  const open = reasons.length === 0 ? ' and final' : `; ${reasons.join('; ')}`
+  if (all === 1) return `The day is ${read.whole_days === 1 ? `complete${open}` : `incomplete${open}`}.`
+  return `${read.whole_days === all ? 'All' : `Incomplete: only ${read.whole_days} of`} ${all} days of the period are complete${open}.`
 }
 
 /** "2026-03-02 to 2026-03-29". */

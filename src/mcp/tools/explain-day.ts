@@ -30,7 +30,7 @@ export const explainDay = defineTool({
   }),
   columns: { texts: 'kind name detail', numbers: 'count sample' },
   about:
-    'Reasons by kind. state: a stream whose day is not as it should be. edit: a brand that changed. model: chats of the list, and answers of the report as sample. prompt: answers that name the brand, of a sample, with ids of chats.',
+    'Reasons by kind. state: streams whose day is not as it should be. edit: a brand that changed. model: chats of the list, and answers of the report as sample. prompt: answers that name the brand, of a sample, with ids of chats.',
   async answer(desk, { day, brand: name, limit, offset, ...asked }) {
     if (day > desk.today) throw new UsageError(`day: got ${day}; allowed: days up to today, ${desk.today}`)
     const question = await openQuestion(desk, { ...asked, from: day, to: day })
@@ -87,7 +87,7 @@ function usual(is: boolean | null, value: number | string | null): string {
 }
 
 function lineOf({ kind, name, detail, count: k, sample }: Reason): string {
-  if (kind === 'state') return `${inert(name)}: ${inert(detail ?? '')}.`
+  if (kind === 'state') return `${inert(detail ?? '')}: ${inert(name, TEXT_LENGTH)}.`
   if (kind === 'edit') return `Brand ${quoted(name)} changed: ${inert(detail ?? '')}.`
   if (kind === 'model')
     return `Model ${quoted(name)}: ${count(k ?? 0, 'chat')}, ${count(sample ?? 0, 'answer')} in the report${detail === null ? '' : `; ${inert(detail)}`}.`
@@ -105,14 +105,22 @@ left join ${of('answers_daily')} a on a.project_id = d.project_id and a.date = d
 where d.project_id = ${project} and d.brand_id = ${text(brand)} and d.date = ${text(day)}`
 
 /** Streams whose day is not as it should be, edits of brands since the week before, and models by how many prompts they missed. */
-const reasonsOf = ({ of, project }: Context, day: string) => `select 'state' as kind, f.stream as name, concat_ws(', ',
-    case when s.date is null then 'not read' when s.state <> 'read' then s.state when s.is_reconciled is false then 'unreconciled' end,
+const reasonsOf = (
+  { of, project }: Context,
+  day: string,
+) => `select 'state' as kind, string_agg(stream, ', ' order by stream) as name, detail,
+  count(*)::integer as count, null::integer as sample
+from (
+  select f.stream, concat_ws(', ',
+    case when s.date is null then 'never read' when s.state <> 'read' then s.state when s.is_reconciled is false then 'unreconciled' end,
     case when s.is_provisional then 'may still change' end,
-    'restated ' || nullif(s.restatements, 0) || ' times, last on ' || (s.restated_at at time zone 'UTC')::date) as detail,
-  null::integer as count, null::integer as sample
-from ${of('freshness')} f
-left join ${of('data_status')} s on s.project_id = f.project_id and s.stream = f.stream and s.date = ${text(day)}
-where f.project_id = ${project} and f.first_day is not null and (s.date is null or s.state <> 'read' or s.is_provisional or s.restatements > 0)
+    'restated ' || nullif(s.restatements, 0) || ' times, last on ' || (s.restated_at at time zone 'UTC')::date) as detail
+  from ${of('freshness')} f
+  left join ${of('data_status')} s on s.project_id = f.project_id and s.stream = f.stream and s.date = ${text(day)}
+  where f.project_id = ${project} and f.first_day is not null
+) f
+where detail <> ''
+group by detail
 union all
 select 'edit', coalesce(h.name, h.brand_id), 'seen on ' || (h.valid_from at time zone 'UTC')::date
   || case when h.name is distinct from b.name then ', before ' || coalesce(b.name, b.brand_id) else ', aliases or pattern' end, null, null

@@ -45,10 +45,10 @@ export function overTime(context: Context, { metric, report, where, brands }: As
   const stream = reportName(reports, report)
   const [k, n] = MEASURES[metric]
   const whole = metric === 'share_of_voice' ? 'sum(k) over (partition by w.at)' : 'n'
-  const value = metric === 'visibility' ? shareOf(context, 'value', 'k', 'n') : `k / nullif(${whole}, 0) as value`
+  const bound = (name: string) => (metric === 'visibility' ? `${of(name)}(k, n)` : 'null')
   const sql = charted(context, {
     ...{ from: of(stream), where, stream, sums: `sum(${k}) as k, sum(${n}) as n` },
-    columns: `w.at as name, ${value}, k as count, ${whole} as sample`,
+    columns: `w.at as name, k / nullif(${whole}, 0) as value, ${bound('wilson_low')} as low, ${bound('wilson_high')} as high, k as count, ${whole} as sample`,
   })
   const at = filters.grain === 'day' ? 'date' : filters.grain
   return { report, sql: `select *\nfrom (\n${sql}\n) t\nwhere ${isOf(brands)}\norder by ${at} desc, brand, brand_id` }
