@@ -2,10 +2,16 @@ import { type RawBuilder, sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { addDays, type Day } from '../../core/day.ts'
 import { quote } from '../../core/identifier.ts'
-import { slowQuery, tableName, type Warehouse } from '../connect.ts'
+import type { Warehouse } from '../connect.ts'
 import { dataTable } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
+
+const OPEN_PERIODS = sql.table('ops.open_periods')
+const PROMPT_SUMS = sql.table('ops.prompt_sums')
+const PROMPT_DAYS = sql.table('ops.prompt_days')
+const USUAL_PROJECTS = sql.table('ops.usual_projects')
+const USUAL_DAYS = sql.table('ops.usual_days')
 
 /*
  * Summaries that views read besides the rows, because computing them for each query is slow: sums of the report by prompt and model for
@@ -41,28 +47,25 @@ export async function applySummaries(tx: Transaction, config: Config, newTables:
     }
     return isNew
   }
-  const { client } = tx
-  const ops = (name: string) => quote(tx.opsSchema, name)
+  const { db } = tx
   if (byPrompt !== undefined && (await apply(byPrompt, ['sums_of', 'counts_of']))) {
     // A load that is not committed yet may rely on an entry that is about to be deleted.
-    await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
-    await client.query(
-      `delete from ${ops('prompt_sums')}; delete from ${ops('prompt_days')}; delete from ${ops('open_periods')}`,
-    )
+    await sql`lock table ${OPEN_PERIODS} in exclusive mode`.execute(db)
+    for (const table of [PROMPT_SUMS, PROMPT_DAYS, OPEN_PERIODS]) await sql`delete from ${table}`.execute(db)
     for (const table of [byPrompt, CHATS]) {
       await openPeriods(table, sql`select distinct project_id, date from ${dataTable(table)}`).execute(tx.db)
     }
   }
   if (byDay !== undefined && (await apply(byDay, ['usual_of']))) {
-    await client.query(`lock table ${ops('usual_projects')} in exclusive mode`)
-    await client.query(`delete from ${ops('usual_days')}; delete from ${ops('usual_projects')}`)
+    await sql`lock table ${USUAL_PROJECTS} in exclusive mode`.execute(db)
+    for (const table of [USUAL_DAYS, USUAL_PROJECTS]) await sql`delete from ${table}`.execute(db)
   }
 }
 
 /** Opens the weeks and months of days, given as a query of project_id and date. */
 function openPeriods(table: string, days: RawBuilder<unknown>): RawBuilder<object> {
   return sql`
-    insert into ${sql.table('ops.open_periods')}
+    insert into ${OPEN_PERIODS}
     select distinct d.project_id, ${table}, p.unit, p.start
     from (${days}) d cross join lateral ${sql.table('ops.periods_of')}(d.date) p
     on conflict do nothing`
@@ -81,12 +84,12 @@ export function noteChangedDays(
   if (table === byDay) {
     statements.push(
       sql`
-        insert into ${sql.table('ops.usual_projects')} as u (project_id, due_days) values (${projectId}, ${days}::date[])
+        insert into ${USUAL_PROJECTS} as u (project_id, due_days) values (${projectId}, ${days}::date[])
         on conflict (project_id) do update
         set due_days = array(select unnest(u.due_days) union select unnest(excluded.due_days))`,
       // The days that are compared with a changed one. The usual values of the changed day itself depend on others.
       sql`
-        delete from ${sql.table('ops.usual_days')} where project_id = ${projectId}
+        delete from ${USUAL_DAYS} where project_id = ${projectId}
           and date in (select day + 7 * week from unnest(${days}::date[]) day cross join generate_series(1, 8) week)`,
     )
   }
@@ -96,12 +99,11 @@ export function noteChangedDays(
 /** Notes weeks whose sums differ from their rows, and all usual values: somebody else may have changed rows. */
 export async function recheckSummaries(warehouse: Warehouse, config: Config): Promise<void> {
   const { byPrompt } = summarized(config)
-  const ops = (name: string) => quote(warehouse.opsSchema, name)
   if (byPrompt !== undefined) {
     const days = sql.raw(fillIn(readSql('queries/differing_weeks'), warehouse, byPrompt))
     await openPeriods(byPrompt, days).execute(warehouse.slowDb)
   }
-  await warehouse.pool.query(`update ${ops('usual_projects')} set is_due = true where not is_due`)
+  await sql`update ${USUAL_PROJECTS} set is_due = true where not is_due`.execute(warehouse.db)
 }
 
 const MANY_ROWS = 1000
@@ -112,7 +114,7 @@ const MANY_OF_A_TABLE = 0.1
  * minutes later, and does so for the other columns.
  */
 export async function analyzeChanged(
-  warehouse: Warehouse,
+  { schema, slowDb }: Warehouse,
   changes: readonly { stream: string; inserted: number; updated: number; deleted: number }[],
   tableOf: (stream: string) => string | undefined,
 ): Promise<void> {
@@ -123,16 +125,16 @@ export async function analyzeChanged(
   }
   for (const [table, rows] of changed) {
     if (rows < MANY_ROWS) continue
-    const name = tableName(warehouse, table)
-    const { rows: found } = await warehouse.pool.query<{ columns: string }>(
-      `select string_agg(distinct quote_ident(a.attname), ', ') as columns
-       from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-       where i.indrelid = $1::regclass
-       having $2 >= (select sum(reltuples) from pg_class c left join pg_inherits p on p.inhrelid = c.oid and p.inhparent = $1::regclass
-         where c.oid = $1::regclass or p.inhrelid is not null)`,
-      [name, rows / MANY_OF_A_TABLE],
-    )
-    if (found.length > 0) await warehouse.pool.query(slowQuery(`analyze ${name} (${found[0]!.columns})`))
+    const name = quote(schema, table)
+    const { rows: found } = await sql<{ columns: string }>`
+      select string_agg(distinct quote_ident(a.attname), ', ') as columns
+      from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+      where i.indrelid = ${name}::regclass
+      having ${rows / MANY_OF_A_TABLE} >= (
+        select sum(reltuples) from pg_class c
+        left join pg_inherits p on p.inhrelid = c.oid and p.inhparent = ${name}::regclass
+        where c.oid = ${name}::regclass or p.inhrelid is not null)`.execute(slowDb)
+    if (found.length > 0) await sql`analyze ${dataTable(table)} (${sql.raw(found[0]!.columns)})`.execute(slowDb)
   }
 }
 
@@ -150,7 +152,7 @@ async function openDropped(warehouse: Warehouse, report: string): Promise<void> 
     with first as materialized (
       select p.project_id, ${firstOf(report)} as answers, ${firstOf(CHATS)} as chats from ${sql.table('data.projects')} p
     )
-    select d.project_id, d.date from first f join ${sql.table('ops.prompt_days')} d on d.project_id = f.project_id
+    select d.project_id, d.date from first f join ${PROMPT_DAYS} d on d.project_id = f.project_id
       and d.date < greatest(f.answers, f.chats)
     where d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats`
   await openPeriods(report, dropped).execute(warehouse.db)
@@ -168,24 +170,23 @@ const PERIODS_AT_ONCE = 13
 const ROWS_WORTH_ANALYZING = 10_000
 
 async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
-  const ops = (name: string) => quote(warehouse.opsSchema, name)
   const { byPrompt } = summarized(config)
+  const { db } = warehouse
   if (byPrompt !== undefined) await openDropped(warehouse, byPrompt)
-  const { rows: found } = await warehouse.pool.query(`select from ${ops('open_periods')} limit 1`)
+  const { rows: found } = await sql`select from ${OPEN_PERIODS} limit 1`.execute(db)
   if (found.length === 0) return 0
   let periods = 0
   let written = 0
   while (!signal.aborted) {
-    const sumSome = async ({ client }: Transaction) => {
+    const sumSome = async (tx: Transaction) => {
       // Once we hold the lock, every earlier change is committed. Later changes open their periods again.
-      await client.query(`lock table ${ops('open_periods')} in exclusive mode`)
-      const { rows: open } = await client.query<OpenPeriods>(
-        `select project_id, unit, array_agg(start::text order by start) as starts from (
-           select distinct project_id, unit, start from ${ops('open_periods')} order by 1, 2, 3 limit ${PERIODS_AT_ONCE}
-         ) o group by 1, 2`,
-      )
+      await sql`lock table ${OPEN_PERIODS} in exclusive mode`.execute(tx.db)
+      const { rows: open } = await sql<OpenPeriods>`
+        select project_id, unit, array_agg(start::text order by start) as starts from (
+          select distinct project_id, unit, start from ${OPEN_PERIODS} order by 1, 2, 3 limit ${PERIODS_AT_ONCE}
+        ) o group by 1, 2`.execute(tx.db)
       let rows = 0
-      for (const some of open) rows += await sum(client, ops, some)
+      for (const some of open) rows += await sum(tx, some)
       return { summed: open.reduce((total, { starts }) => total + starts.length, 0), rows }
     }
     const { summed, rows } = await inTransaction(warehouse, sumSome, signal)
@@ -194,85 +195,77 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
     if (summed < PERIODS_AT_ONCE) break
   }
   // A table that was just filled has no statistics, and plans without them are slow.
-  if (written >= ROWS_WORTH_ANALYZING)
-    await warehouse.pool.query(`analyze ${ops('prompt_sums')}, ${ops('prompt_days')}`)
+  if (written >= ROWS_WORTH_ANALYZING) await sql`analyze ${PROMPT_SUMS}, ${PROMPT_DAYS}`.execute(db)
   return periods
 }
 
-async function sum(client: Transaction['client'], ops: (name: string) => string, period: OpenPeriods): Promise<number> {
-  const { project_id, unit, starts } = period
-  const these = 'project_id = $1 and unit = $2 and start = any($3::date[])'
-  const key = [project_id, unit, starts]
-  await client.query(`delete from ${ops('prompt_sums')} where ${these}`, key)
-  const sums = `insert into ${ops('prompt_sums')}
-    select g.* from unnest($3::date[]) period cross join lateral ${ops('sums_of')}($1, $2, period) g`
-  let rows = (await client.query(sums, key)).rowCount ?? 0
+async function sum({ db }: Transaction, { project_id, unit, starts }: OpenPeriods): Promise<number> {
+  const isOfPeriods = sql`project_id = ${project_id} and unit = ${unit} and start = any(${starts}::date[])`
+  await sql`delete from ${PROMPT_SUMS} where ${isOfPeriods}`.execute(db)
+  const sums = await sql`
+    insert into ${PROMPT_SUMS}
+    select g.* from unnest(${starts}::date[]) period
+    cross join lateral ${sql.table('ops.sums_of')}(${project_id}, ${unit}, period) g`.execute(db)
+  let rows = Number(sums.numAffectedRows ?? 0)
   if (unit === 'week') {
     // The days too, since they have the index.
-    const days = 'project_id = $1 and week = any($2::date[]) and date between $3 and $4'
-    const week = [project_id, starts, starts[0], addDays(starts.at(-1)!, 6)]
-    await client.query(`delete from ${ops('prompt_days')} where ${days}`, week)
-    const counts = `insert into ${ops('prompt_days')}
-      select g.* from unnest($2::date[]) monday cross join lateral ${ops('counts_of')}($1, monday) g`
-    rows += (await client.query(counts, [project_id, starts])).rowCount ?? 0
+    await sql`
+      delete from ${PROMPT_DAYS} where project_id = ${project_id} and week = any(${starts}::date[])
+        and date between ${starts[0]} and ${addDays(starts.at(-1)!, 6)}`.execute(db)
+    const counts = await sql`
+      insert into ${PROMPT_DAYS}
+      select g.* from unnest(${starts}::date[]) monday
+      cross join lateral ${sql.table('ops.counts_of')}(${project_id}, monday) g`.execute(db)
+    rows += Number(counts.numAffectedRows ?? 0)
   }
-  await client.query(`delete from ${ops('open_periods')} where ${these}`, key)
+  await sql`delete from ${OPEN_PERIODS} where ${isOfPeriods}`.execute(db)
   return rows
 }
 
 async function renewUsualDays(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
   const { byDay } = summarized(config)
   if (byDay === undefined) return 0
-  const table = quote(warehouse.schema, byDay)
-  const { rows: stale } = await warehouse.pool.query<{ project_id: string }>(
-    `select p.project_id
-     from ${quote(warehouse.schema, 'projects')} p
-     left join ${quote(warehouse.opsSchema, 'usual_projects')} u on u.project_id = p.project_id
-     cross join lateral (select min(date) as first from ${table} where project_id = p.project_id) r
-     where u.is_due is not false or u.due_days <> '{}' or r.first is distinct from u.first_day order by 1`,
-  )
+  const table = dataTable(byDay)
+  const { rows: stale } = await sql<{ project_id: string }>`
+    select p.project_id
+    from ${sql.table('data.projects')} p
+    left join ${USUAL_PROJECTS} u on u.project_id = p.project_id
+    cross join lateral (select min(date) as first from ${table} where project_id = p.project_id) r
+    where u.is_due is not false or u.due_days <> '{}' or r.first is distinct from u.first_day
+    order by 1`.execute(warehouse.db)
   let renewed = 0
   for (const { project_id } of stale) {
     if (signal.aborted) break
     await inTransaction(warehouse, (tx) => renewProject(tx, table, project_id), signal, LONG_WORK)
     renewed++
   }
-  if (renewed > 0) await warehouse.pool.query(`analyze ${quote(warehouse.opsSchema, 'usual_days')}`)
+  if (renewed > 0) await sql`analyze ${USUAL_DAYS}`.execute(warehouse.db)
   return renewed
 }
 
 /** Computes the first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
-async function renewProject(
-  { client, schema, opsSchema }: Transaction,
-  table: string,
-  projectId: string,
-): Promise<void> {
-  const ops = (name: string) => quote(opsSchema, name)
-  await client.query(
-    `insert into ${ops('usual_projects')} (project_id, is_due) values ($1, true) on conflict do nothing`,
-    [projectId],
-  )
+async function renewProject({ db }: Transaction, table: RawBuilder<unknown>, projectId: string): Promise<void> {
+  const first = sql`(select min(date) from ${table} where project_id = ${projectId})`
+  await sql`
+    insert into ${USUAL_PROJECTS} (project_id, is_due) values (${projectId}, true) on conflict do nothing`.execute(db)
   // Once we hold the lock, every earlier change is committed. Later changes are noted again.
-  await client.query(`select from ${ops('usual_projects')} where project_id = $1 for update`, [projectId])
-  await client.query(
-    `select ${ops('renew_usual')}($1, array(
-       select date from (
-         select date from ${table} where project_id = $1 union select date from ${ops('usual_days')} where project_id = $1
-       ) d cross join ${ops('usual_projects')} u
-       where u.project_id = $1 and (u.is_due or date in (select day + 7 * week from unnest(u.due_days) day cross join generate_series(0, 8) week)
-         or u.first_day < coalesce((select min(date) from ${table} where project_id = $1), 'infinity')
-           and date < coalesce((select min(date) from ${table} where project_id = $1) + 56, 'infinity'))))`,
-    [projectId],
+  await sql`select from ${USUAL_PROJECTS} where project_id = ${projectId} for update`.execute(db)
+  await sql`
+    select ${sql.table('ops.renew_usual')}(${projectId}, array(
+      select date from (
+        select date from ${table} where project_id = ${projectId}
+        union select date from ${USUAL_DAYS} where project_id = ${projectId}
+      ) d cross join ${USUAL_PROJECTS} u
+      where u.project_id = ${projectId} and (u.is_due
+        or date in (select day + 7 * week from unnest(u.due_days) day cross join generate_series(0, 8) week)
+        or u.first_day < coalesce(${first}, 'infinity') and date < coalesce(${first} + 56, 'infinity'))))`.execute(db)
+  await sql`
+    update ${sql.table('data.brands')} b set first_seen_on = r.first
+    from (select brand_id, min(date) as first from ${table} where project_id = ${projectId} group by brand_id) r
+    where b.project_id = ${projectId} and b.brand_id = r.brand_id and b.first_seen_on is distinct from r.first`.execute(
+    db,
   )
-  await client.query(
-    `update ${quote(schema, 'brands')} b set first_seen_on = r.first
-     from (select brand_id, min(date) as first from ${table} where project_id = $1 group by brand_id) r
-     where b.project_id = $1 and b.brand_id = r.brand_id and b.first_seen_on is distinct from r.first`,
-    [projectId],
-  )
-  await client.query(
-    `update ${ops('usual_projects')} set is_due = false, due_days = '{}',
-       first_day = (select min(date) from ${table} where project_id = $1) where project_id = $1`,
-    [projectId],
-  )
+  await sql`
+    update ${USUAL_PROJECTS} set is_due = false, due_days = '{}', first_day = ${first}
+    where project_id = ${projectId}`.execute(db)
 }

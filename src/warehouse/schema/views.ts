@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
+import { sql } from 'kysely'
 import { escapeLiteral } from 'pg'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf } from '../../core/errors.ts'
@@ -8,6 +9,7 @@ import { packageFile } from '../../core/package-files.ts'
 import { BI_VIEWS, type BiView, type Dimension, EXTRA_STREAMS, type ReportSubject } from '../../core/vocabulary.ts'
 import { reportStream, streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
+import { dataTable, runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { byChannel, CHANNEL_TWINS, modelTwin, VIEWS, type ViewNote } from './catalogue.ts'
 import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
@@ -107,7 +109,7 @@ export async function applyText(
   { text, fingerprints }: { text: string; fingerprints: ReadonlyMap<string, string> },
 ): Promise<boolean> {
   if (fingerprints.get(name) === fingerprintOf(text)) return false
-  await tx.client.query(text)
+  await runText(tx.db, text)
   await saveFingerprint(tx, name, text)
   return true
 }
@@ -134,17 +136,15 @@ interface Facts {
 const NOTHING_READ: Facts = { earlier: [], filled: new Set() }
 
 export async function readFacts(warehouse: Warehouse, config: Config): Promise<Facts> {
-  const { pool, schema } = warehouse
+  const { db, schema } = warehouse
   const earlier = await readReports(warehouse)
   const there = await readRelations(warehouse, schema)
   const channelReports = channelTwinsOf([...config.reports, ...earlier]).map(({ report }) => report)
   const tables = new Set([...Object.keys(LEAVES), 'chat_contents', ...channelReports])
-  const { rows } = await pool.query<{ name: string }>(
-    [...tables]
-      .filter((name) => there.has(name))
-      .map((name) => `select ${escapeLiteral(name)} as name where exists (select from ${quote(schema, name)})`)
-      .join(' union all '),
-  )
+  const questions = [...tables]
+    .filter((name) => there.has(name))
+    .map((name) => sql`select ${name}::text as name where exists (select from ${dataTable(name)})`)
+  const { rows } = await sql<{ name: string }>`${sql.join(questions, sql` union all `)}`.execute(db)
   return { earlier, filled: new Set(rows.map(({ name }) => name)) }
 }
 
@@ -195,17 +195,19 @@ export function unusedRelations(config: Config, { earlier, filled }: Facts = NOT
 
 /** The views by model whose twins have rows of every project. Packs use the twins instead. */
 export async function viewsByChannel(
-  { pool, schema }: Warehouse,
+  { db }: Warehouse,
   reports: readonly ReportConfig[],
 ): Promise<ReadonlySet<string>> {
   const found = new Set<string>()
   for (const [view, twin] of Object.entries(CHANNEL_TWINS) as [BiView, BiView][]) {
     const [models, channels] = [view, twin].map((name) => reportBy(reports, VIEWS[name].needs)?.name)
     if (models === undefined || channels === undefined) continue
-    const { rows } = await pool.query<{ is_whole: boolean | null }>(
-      `select bool_and(exists (select from ${quote(schema, channels)} c where c.project_id = p.project_id and c.model_channel_id is not null)) as is_whole
-       from ${quote(schema, 'projects')} p where exists (select from ${quote(schema, models)} m where m.project_id = p.project_id)`,
-    )
+    const { rows } = await sql<{ is_whole: boolean | null }>`
+      select bool_and(exists (
+        select from ${dataTable(channels)} c
+        where c.project_id = p.project_id and c.model_channel_id is not null)) as is_whole
+      from ${sql.table('data.projects')} p
+      where exists (select from ${dataTable(models)} m where m.project_id = p.project_id)`.execute(db)
     if (rows[0]!.is_whole === true) found.add(view)
   }
   return found
@@ -249,14 +251,14 @@ async function saveFingerprint({ db }: Warehouse, name: string, text: string): P
 }
 
 /** Undefined if it worked. Somebody's own view may stand on a column whose type would change: then the old one stays. */
-async function replace({ client }: Transaction, text: string): Promise<string | undefined> {
-  await client.query('savepoint view')
+async function replace({ db }: Transaction, text: string): Promise<string | undefined> {
+  await sql`savepoint view`.execute(db)
   try {
-    await client.query(text)
-    await client.query('release savepoint view')
+    await runText(db, text)
+    await sql`release savepoint view`.execute(db)
     return undefined
   } catch (error) {
-    await client.query('rollback to savepoint view')
+    await sql`rollback to savepoint view`.execute(db)
     // Columns cannot be renamed or retyped in place, or the object belongs to somebody else.
     if (!['42P16', '42501', '42809'].includes(codeOf(error) ?? '')) throw error
     return `could not be replaced, so it stays as it is (${messageOf(error)})`
