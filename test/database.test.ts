@@ -69,13 +69,13 @@ test('tables of both schemas are found, whatever the schemas are called', async 
 
   const db = bindDatabase(named, connectionsOf(warehouse.pool))
   for (const name of [named.schema, named.opsSchema]) await sql`create schema ${sql.id(name)}`.execute(db)
-  await sql`create table ${dataTable('chats')} (chat_id text)`.execute(db)
+  await sql`create table ${dataTable('prompts')} (prompt_id text)`.execute(db)
   await sql`create table ${sql.table('ops.runs')} (run_id int8 default 7, host text)`.execute(db)
   await batch(
     db,
-    sql`insert into ${dataTable('chats')} values (${'$1'})`,
+    sql`insert into ${dataTable('prompts')} values (${'$1'})`,
     sql`insert into ${sql.table('ops.runs')} default values`,
   )
-  expect(await db.selectFrom('data.chats as c').select('c.chat_id').execute()).toEqual([{ chat_id: '$1' }])
+  expect(await db.selectFrom('data.prompts as p').select('p.prompt_id').execute()).toEqual([{ prompt_id: '$1' }])
   expect(await db.selectFrom('ops.runs').select('ops.runs.run_id').execute()).toEqual([{ run_id: 7 }])
 })

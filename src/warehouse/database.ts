@@ -176,17 +176,10 @@ export interface OpsTables {
   custom_streams: { name: string; definition: unknown; created_at: Generated<Date> }
 }
 
-/** The tables of data that every warehouse has, as far as statements name their columns. */
-interface DataTables {
-  projects: { project_id: string; name: string | null; status: string | null }
-  prompts: {
-    project_id: string
-    prompt_id: string
-    topic_id: string | null
-    country_code: string | null
-    removed_at: Date | null
-  }
-  chats: { project_id: string; chat_id: string; date: string; prompt_id: string; model_channel_id: string | null }
+/** The tables of data that every warehouse has, as far as queries name their columns. */
+export interface DataTables {
+  projects: { project_id: string; name: string | null }
+  prompts: { project_id: string; prompt_id: string }
 }
 
 type Named<Prefix extends string, Tables> = { [Name in keyof Tables & string as `${Prefix}.${Name}`]: Tables[Name] }
