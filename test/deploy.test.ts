@@ -335,7 +335,7 @@ longGroup('the packed package in an empty folder', () => {
 
   test('init, check and the first sync work as written in the README', async () => {
     expect(await shell('npx visibility-sync init')).toContain('VISIBILITY_API_URL')
-    const block = /## The first real sync\n\n```sh\n([\s\S]*?)```/.exec(read('README.md'))![1]!
+    const block = /Or set variables:\n\n```sh\n([\s\S]*?)```/.exec(read('README.md'))![1]!
     const filled = block
       .replace('https://…/v1', setup.env.VISIBILITY_API_URL!)
       .replace('VISIBILITY_API_KEY=…', `VISIBILITY_API_KEY=${setup.env.VISIBILITY_API_KEY}`)

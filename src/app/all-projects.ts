@@ -15,7 +15,7 @@ const GOT_ALL = 'VISIBILITY_PROJECTS: got "all", but'
 const ID = /^[\w.:-]{1,255}$/
 
 /** The service still lists them, but measures nothing for them any more. */
-const OVER = /^DELETED$|_ENDED$/i
+export const isOver = (status: unknown): boolean => typeof status === 'string' && /^DELETED$|_ENDED$/i.test(status)
 
 const SOON = { timeout_seconds: 10, max_attempts: 1, patience_seconds: 1 }
 
@@ -48,7 +48,6 @@ export async function resolveAllProjects(config: Config, signal?: AbortSignal): 
     const client = createClient({ ...clientOptions(config), baseUrl: chosen.baseUrl })
     try {
       const listed = [...(await listProjects(client, config.source.api_key ?? '', signal))]
-      const isOver = (status: unknown) => typeof status === 'string' && OVER.test(status)
       for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${String(status)})`)
       const ids = listed.filter(([, status]) => !isOver(status)).map(([id]) => id)
       if (ids.length === 0)

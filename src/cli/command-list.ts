@@ -133,10 +133,14 @@ export function addCommands(program: Command, add: Add): void {
   })
   add({
     name: 'init',
-    about: 'writes a configuration in which every setting is explained',
+    about: 'asks for the service, the database and the projects, tests them, and writes the configuration',
     load: async () => (await import('./commands/init.ts')).init,
-    examples: ['init', 'init --config somewhere/else.yaml'],
-    options: [option('--force', 'overwrite a file that exists')],
+    examples: ['init', 'init --full', 'init --config somewhere/else.yaml'],
+    options: [
+      option('--full', 'ask nothing, and write every setting explained, as without a terminal'),
+      option('--yes', 'the same'),
+      option('--force', 'overwrite a file that exists'),
+    ],
     kind: 'bare',
   })
   add({

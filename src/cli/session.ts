@@ -78,6 +78,8 @@ export function openSession(
     },
     /** Asks the person at the terminal; undefined if nobody can answer. */
     ask: stdin.isTTY === true && !json ? (text: string) => ask(surroundings, text) : undefined,
+    /** Where a person answers questions; undefined if nobody can. */
+    terminal: stdin.isTTY && stdout.isTTY && !json ? { input: stdin, output: stdout } : undefined,
     /** Whether projects are printed by their whole ids. */
     fullIds: options.ids ?? false,
     /** True if a person waits for the result at a terminal. */

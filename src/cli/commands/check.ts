@@ -111,8 +111,8 @@ async function checkSource(session: Session, addVerdict: AddVerdict): Promise<st
 }
 
 /** Gives the names of projects, as far as they are known, and things worth knowing. */
-async function checkDatabase(
-  { config, log, streams }: Session,
+export async function checkDatabase(
+  { config, log, streams }: Pick<Session, 'config' | 'log' | 'streams'>,
   addVerdict: AddVerdict,
   { ids, address }: { ids: readonly string[]; address: string | undefined },
 ): Promise<{ known: Map<string, string>; notes: string[] }> {
@@ -291,7 +291,7 @@ async function sourceOfWarehouse(warehouse: Warehouse, address: string): Promise
 }
 
 /** Short timeouts and few retries, because a person waits for the result. */
-function impatient(config: Config): Config {
+export function impatient(config: Config): Config {
   const { timeout_seconds, max_attempts, patience_seconds } = config.source
   const source = {
     ...config.source,
