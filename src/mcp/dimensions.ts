@@ -1,7 +1,7 @@
 import { UsageError } from '../core/errors.ts'
 import type { Dimension } from '../core/vocabulary.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
-import { byChannelIfThere, text } from '../web/insights/sql.ts'
+import { byChannelIfThere, NAMES, text } from '../web/insights/sql.ts'
 import { find, type Named } from './names.ts'
 import { aName, type Desk, type Question } from './question.ts'
 
@@ -11,7 +11,7 @@ export const DIMENSIONS = ['topic', 'channel', 'country', 'tag', 'prompt'] as co
 export type By = (typeof DIMENSIONS)[number]
 export type Narrowing = Partial<Record<By, string | undefined>>
 
-export const narrowing = {
+export const NARROWING = {
   topic: aName('Only this topic, by name or id.').optional(),
   channel: aName('Only this channel (or model), by name or id.').optional(),
   country: aName('Only prompts of this country, two letters.').optional(),
@@ -29,15 +29,10 @@ export function columnOf({ reports }: Desk, by: By): Dimension {
 /** What a name of a dimension stands for. */
 export async function findIn({ desk, context }: Question, by: By, asked: string): Promise<Named> {
   const column = columnOf(desk, by)
-  const [table, name] = {
-    topic_id: ['topics', 'coalesce(name, topic_id)'],
-    tag_id: ['tags', 'coalesce(name, tag_id)'],
-    prompt_id: ['prompts', 'coalesce(text, prompt_id)'],
-    country_code: ['prompts', 'country_code'],
-    model_channel_id: ['model_channels', 'coalesce(name, model_channel_id)'],
-  }[column as string] ?? ['models', 'model_id']
-  const all = await desk.all<Named>(
-    `select distinct ${column} as id, ${name} as name from ${desk.of(table!)}
+  // Countries are those of prompts, and models have no names.
+  const { table, name } = NAMES[column] ?? { table: by === 'country' ? 'prompts' : 'models', name: column }
+  const all = await desk.run<Named>(
+    `select distinct ${column} as id, coalesce(${name}, ${column}) as name from ${context.of(table)}
 where project_id = ${context.project} and ${column} is not null order by 2, 1 limit ${MOST_PROMPTS}`,
   )
   return find(by, asked, all)

@@ -43,12 +43,9 @@ export function mcpRoutes(
       opened ??= open()
       const { handler } = await opened
       const { body, headers, method, protocol, host } = request
-      const fields = Object.entries(headers).flatMap(([name, value]) =>
-        typeof value === 'string' ? [[name, value]] : [],
-      )
       const asked = new Request(`${protocol}://${host}${PATH}`, {
         method,
-        headers: fields as [string, string][],
+        headers: headers as Record<string, string>,
         ...(method === 'POST' && { body: JSON.stringify(body) }),
       })
       const answer = await handler.fetch(asked, method === 'POST' ? { parsedBody: body } : {})

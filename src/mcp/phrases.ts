@@ -50,60 +50,47 @@ export function asData(row: object, names: readonly string[]): Record<string, un
 }
 
 /** A number as the statements of the insights pages give it, with the interval and the count only of a share. */
-export type MeasuredRow = Record<'value' | 'sample', number | null> &
-  Partial<Record<'low' | 'high' | 'count' | 'previous_value' | 'previous_sample', number | null>> &
-  Partial<Record<'change' | 'change_low' | 'change_high', number | null>> & { verdict?: string | null }
+export type MeasuredRow = Record<'value' | 'sample', number | null> & Partial<typeof UNKNOWN>
+const UNKNOWN = {
+  ...{ low: null as number | null, high: null as number | null, count: null as number | null },
+  ...{ previous_value: null as number | null, previous_sample: null as number | null, verdict: null as string | null },
+  ...{ change: null as number | null, change_low: null as number | null, change_high: null as number | null },
+}
 
 /** A change that is not clear is not given, only the interval in which it lies. */
 export function withoutNoise<R extends MeasuredRow>(row: R): R {
-  const { verdict = null, previous_value = null, change = null } = row
-  const isClear = verdict === 'up' || verdict === 'down'
+  const { verdict, previous_value, change } = { ...UNKNOWN, ...row }
   const words = verdict ?? (previous_value === null ? 'not_compared' : 'no_interval')
-  return { ...row, change: isClear ? change : null, verdict: words }
+  return { ...row, change: verdict === 'up' || verdict === 'down' ? change : null, verdict: words }
 }
 
+export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
+
 /** "34.2 % (412 of 1,204 answers; 95 % interval 31.6 % to 36.9 %)". */
-export function numberOf(
-  metric: Metric,
-  { value, low = null, high = null, count: k = null, sample }: MeasuredRow,
-): string {
+export function numberOf(metric: Metric, row: MeasuredRow): string {
   const { unit, sampleName } = kindOf(metric)
+  const { value, low, high, count: k, sample } = { ...UNKNOWN, ...row }
   const of = `${unit === 'share' && value !== null ? `${whole(k)} of ` : ''}${whole(sample ?? 0)} ${sampleName}`
   const few = metric === 'visibility' && (sample ?? 0) < ENOUGH ? '; too few answers for a conclusion' : ''
   const ends = low === null ? '' : `; 95 % interval ${interval(low, high)}`
   return `${value === null ? 'no value' : measured(value, unit)} (${of}${ends}${few})`
 }
 
-export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
-
 /** What became of a number since the period before; nothing if it was not compared. */
 export function changeOf(metric: Metric, row: MeasuredRow): string {
-  const {
-    sample,
-    previous_value = null,
-    previous_sample = null,
-    change = null,
-    change_low = null,
-    change_high = null,
-  } = row
   const { unit, sampleName } = kindOf(metric)
+  const { sample, previous_value, previous_sample, change, change_low, change_high, verdict } = { ...UNKNOWN, ...row }
   const before = `${measured(previous_value, unit)} of ${whole(previous_sample)} ${sampleName}`
   const ends = `${pointsInterval(change_low, change_high)} points`
-  switch (row.verdict) {
-    case 'up':
-    case 'down':
-      return ` Clear ${row.verdict === 'up' ? 'rise' : 'fall'} of ${points(Math.abs(change!)).slice(1)} from ${before} (95 % interval ${ends}).`
-    case 'no_clear_change':
-      return ` No clear change from ${before}: the difference may be ${ends}.`
-    case 'too_few':
-      return ` Too few answers to compare: ${whole(sample)} now, ${whole(previous_sample)} before; each period needs ${ENOUGH}.`
-    case 'new':
-      return ' Nothing was measured in the period before.'
-    case 'no_interval':
-      return ` Before: ${before}; without an interval there is no verdict.`
-    default:
-      return ''
-  }
+  const clear = (word: string) =>
+    ` Clear ${word} of ${points(Math.abs(change!)).slice(1)} from ${before} (95 % interval ${ends}).`
+  if (verdict === 'up') return clear('rise')
+  if (verdict === 'down') return clear('fall')
+  if (verdict === 'no_clear_change') return ` No clear change from ${before}: the difference may be ${ends}.`
+  if (verdict === 'new') return ' Nothing was measured in the period before.'
+  if (verdict === 'no_interval') return ` Before: ${before}; without an interval there is no verdict.`
+  const few = `Too few answers to compare: ${whole(sample)} now, ${whole(previous_sample)} before`
+  return verdict === 'too_few' ? ` ${few}; each period needs ${ENOUGH}.` : ''
 }
 
 /** What the days of a period leave open. */

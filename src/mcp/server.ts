@@ -1,4 +1,5 @@
 import type { CallToolResult } from '@modelcontextprotocol/server'
+import * as z from 'zod'
 import type { Config } from '../core/config/load.ts'
 import { type Clock, dayOf } from '../core/day.ts'
 import { codeOf, messageOf, OverloadedError, TimeLimitError, TransientError, UsageError } from '../core/errors.ts'
@@ -7,15 +8,12 @@ import { clip } from '../core/text.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { createSidePool, type SidePool } from '../warehouse/side-pool.ts'
 import { outputOf, render } from './answer.ts'
-import { openDesk, type Tool } from './question.ts'
+import { COMMON, type Common, openDesk, type Tool } from './question.ts'
 import { McpServer } from './sdk.ts'
-import { checkData } from './tools/check-data.ts'
-import { compareBrands } from './tools/compare-brands.ts'
-import { explainDay } from './tools/explain-day.ts'
-import { findChanges } from './tools/find-changes.ts'
-import { findGaps } from './tools/find-gaps.ts'
-import { getVisibility } from './tools/get-visibility.ts'
-import { listProjects } from './tools/list-projects.ts'
+import { compareBrands, getVisibility } from './tools/brands.ts'
+import { findChanges, findGaps } from './tools/changes.ts'
+import { checkData, listProjects } from './tools/data.ts'
+import { explainDay } from './tools/day.ts'
 
 /* The tools over one read-only connection. */
 
@@ -55,28 +53,20 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
     { capabilities: { tools: {} }, instructions: INSTRUCTIONS },
   )
   for (const tool of TOOLS) {
-    const { name, title, description, input } = tool
-    server.registerTool(
-      name,
-      {
-        title,
-        description,
-        inputSchema: input.strict(),
-        outputSchema: outputOf(tool),
-        annotations: { title, ...READ_ONLY },
-      },
-      (asked) => call(tool, asked as { include_sql: boolean }),
-    )
+    const { name, description, input } = tool
+    const inputSchema = z.strictObject({ ...COMMON, ...input })
+    const about = { description, inputSchema, outputSchema: outputOf(tool), annotations: READ_ONLY }
+    server.registerTool(name, about, (asked) => call(tool, asked))
   }
   return server
 
-  async function call(tool: Tool, asked: { include_sql: boolean }): Promise<CallToolResult> {
+  async function call(tool: Tool, asked: Common): Promise<CallToolResult> {
     const { config, clock, log } = options
     try {
       const result = await pool.read(async (warehouse) => {
         const desk = await openDesk(warehouse, { reports: config.reports, today: dayOf(clock()), pages })
-        const answer = await tool.answer(desk, asked as never)
-        return render(answer, tool.columns, asked.include_sql ? desk.sql : undefined)
+        const answer = await tool.answer(desk, asked)
+        return render(answer, tool.columns, { offset: asked.offset, sql: asked.include_sql ? desk.sql : undefined })
       })
       return config.redactor.value(result) as typeof result
     } catch (error) {

@@ -151,21 +151,21 @@ export async function readAll(
   return { header: fields.map(({ name }) => name), rows: rows.map((row) => row.map(cell) as Cell[]) }
 }
 
-export type Reader = Awaited<ReturnType<typeof openReader>>
+/** The tables and views of the data schema that the role may read. */
+export async function readableRelations({ pool, schema }: Pick<Warehouse, 'pool' | 'schema'>): Promise<Set<string>> {
+  const { rows } = await pool.query<{ name: string }>(
+    `select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = ${text(schema)} and c.relkind in ('r', 'p', 'v') and has_table_privilege(c.oid, 'select')`,
+  )
+  return new Set(rows.map(({ name }) => name))
+}
 
 export async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
   const { schema, pool } = warehouse
   const of = (name: string) => (schema === 'visibility' ? `visibility.${name}` : quote(schema, name))
   const all = async <R extends object>(sql: string) => (await pool.query<R>(slowQuery(sql))).rows
   const project = text(filters.project)
-  const relations = new Set(
-    (
-      await all<{ name: string }>(
-        `select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = ${text(schema)}
-           and has_table_privilege(c.oid, 'select')`,
-      )
-    ).map(({ name }) => name),
-  )
+  const relations = await readableRelations(warehouse)
   const brands = await all<Brand>(
     `select brand_id as id, coalesce(name, brand_id) as name, is_own as "isOwn"
      from ${of('brands')} where project_id = ${project} order by is_own desc, 2, 1`,

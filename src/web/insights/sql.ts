@@ -151,7 +151,7 @@ left join (
 order by w.at, brand, w.brand_id`
 }
 
-const NAMES: Partial<Record<Dimension, { table: string; name: string }>> = {
+export const NAMES: Partial<Record<Dimension, { table: string; name: string }>> = {
   topic_id: { table: 'topics', name: 'name' },
   tag_id: { table: 'tags', name: 'name' },
   prompt_id: { table: 'prompts', name: 'text' },
