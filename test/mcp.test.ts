@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { Client } from 'pg'
 import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
@@ -282,6 +283,22 @@ describe('questions of an analyst get the numbers of the views', () => {
       )
     }
   })
+})
+
+test('the transcript of docs/how-to/assistants.md is what the tools answer', async () => {
+  const page = readFileSync(new URL('../docs/how-to/assistants.md', import.meta.url), 'utf8')
+  const written = /<!-- transcript -->\n```text\n([\s\S]*?)```/.exec(page)![1]!
+  const { alerts: _alerts, ...withoutPages } = config
+  const plain = await openOverStdio({ env: setup.env, config: withoutPages })
+  const calls = [...written.matchAll(/^> (\w+) (\{.*\})$/gm)].map(([line, tool, asked]) => ({
+    line,
+    tool: tool!,
+    asked: asked!,
+  }))
+  const told = []
+  for (const { line, tool, asked } of calls) told.push(`${line}\n${(await plain.ask(tool, JSON.parse(asked))).text}\n`)
+  expect(written).toBe(told.join('\n'))
+  expect(calls.length).toBeGreaterThan(1)
 })
 
 test('a change is given with its interval only if it is clear, and otherwise called noise', async () => {
