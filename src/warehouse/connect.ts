@@ -12,7 +12,6 @@ import {
 } from 'pg'
 import { secretsOfAddress } from '../core/config/secrets.ts'
 import { UsageError } from '../core/errors.ts'
-import { quote } from '../core/identifier.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { bindDatabase, connectionsOf, type Db } from './database.ts'
@@ -249,11 +248,6 @@ export function refuseOld(version: number): void {
   if (version >= OLDEST) return
   const name = Math.floor(version / 10_000)
   throw new UsageError(`the database is Postgres ${name}; visibility-sync needs Postgres 15 or later`)
-}
-
-/** The quoted name of a table in the data schema. */
-export function tableName(warehouse: Warehouse, table: string): string {
-  return quote(warehouse.schema, table)
 }
 
 /** Whether the database answers. */
