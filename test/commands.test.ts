@@ -280,6 +280,30 @@ describe('commands', () => {
     expect(result.stdout).toMatch(/\d+ +backfill +[\d-]+ [\d:]+ +\d+ s +complete/)
   })
 
+  test('status says first that all is fresh, or what needs attention, why, and the one command that helps', async () => {
+    const own = await setUp({ world: { projects: 1, prompts: 3, models: 1, brands: 2 } })
+    const run = (...args: string[]) => runCli(args, { env: own.env, config: own.fileConfig })
+    const first = async () => (await run('status')).stdout.split('\n\n')[1]
+    await run('sync', '--stream', 'chats')
+    expect(await first()).toBe(
+      '! Needs attention\n  8 streams not read for too long\n    npx visibility-sync sync'.replace(
+        '8',
+        String(own.services.streams.all.length - 1),
+      ),
+    )
+    await run('sync')
+    expect(await first()).toBe(`✓ Fresh: ${own.services.streams.all.length} streams, nothing is missing or in doubt`)
+    expect((await run('status', '--json')).json().attention).toEqual([])
+    own.service.setFaults({ ...NO_LIMIT, empty: true })
+    await run('sync', '--stream', 'by_topic')
+    const { attention, held } = (await run('status', '--json')).json()
+    expect(attention).toEqual([
+      { reasons: [expect.stringMatching(/^\d+ ranges? held$/)], command: held[0].accept },
+      { reasons: expect.arrayContaining(['the last run was partial']), command: 'npx visibility-sync sync' },
+    ])
+    expect(await first()).toContain(held[0].accept)
+  })
+
   test('check names each thing that is wrong and exits 1', async () => {
     const wrong = await runCli(['check', '--json'], {
       env: { ...setup.env, VISIBILITY_API_KEY: 'wrong', DATABASE_URL: 'postgres://x@127.0.0.1:1/x' },

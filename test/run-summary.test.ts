@@ -277,7 +277,7 @@ describe('held days', () => {
     ])
     const accept = commands![0]!.replace('npx ', '')
     const status = await cli(['status'])
-    expect(status.stdout.match(/visibility-sync backfill .*/g)).toEqual([accept])
+    expect(status.stdout.match(/visibility-sync backfill .*/g)).toEqual([accept, accept])
     expect(one(status.stdout)).toContain('brand_daily, by_model, by_prompt, by_topic, chats of')
     expect((await cli(accept.split(' ').slice(1))).code).toBe(0)
     expect((await cli(['status', '--json'])).json().held).toEqual([])
@@ -295,11 +295,11 @@ describe('held days', () => {
     await hold('by_model', '2026-03-05')
     await hold('by_topic', '2026-03-08')
     const { stdout } = await cli(['status'])
-    expect(stdout.match(/visibility-sync backfill .*/g)!.map((command) => command.replace(/ --project.*/, ''))).toEqual(
-      [
-        'visibility-sync backfill --from 2026-03-05 --to 2026-03-05 --stream by_model --stream chats',
-        'visibility-sync backfill --from 2026-03-08 --to 2026-03-08 --stream by_topic',
-      ],
-    )
+    const commands = stdout.match(/visibility-sync backfill .*/g)!.map((command) => command.replace(/ --project.*/, ''))
+    // The first one is also above the table.
+    expect(commands.slice(1)).toEqual([
+      'visibility-sync backfill --from 2026-03-05 --to 2026-03-05 --stream by_model --stream chats',
+      'visibility-sync backfill --from 2026-03-08 --to 2026-03-08 --stream by_topic',
+    ])
   })
 })

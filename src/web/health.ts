@@ -86,9 +86,23 @@ export interface Problem {
   text: string
 }
 
+/** The command that helps, without the name of the program. Held days have commands of their own. */
+export const REMEDIES: Record<Exclude<ProblemKind, 'held'>, string> = {
+  start: 'check',
+  run: 'sync',
+  stale: 'sync',
+  unreconciled: 'sync',
+  quarantine: 'quarantine list',
+  dead: 'sync',
+  changed: 'sync',
+  missing: 'sync',
+}
+
 /** Everything that is wrong, the gravest first. */
-export function problemsOf(page: StatusData, projects: readonly ProjectHealth[]): Problem[] {
-  const { status, queue, failedToStart } = page
+export function problemsOf(
+  { status, queue, failedToStart }: Pick<StatusData, 'status' | 'queue'> & Partial<Pick<StatusData, 'failedToStart'>>,
+  projects: readonly ProjectHealth[],
+): Problem[] {
   if (status === undefined) return []
   const streams = projects.flatMap(({ streams: list }) => list)
   const stale = streams.filter(({ rank }) => rank === 4).length

@@ -1,6 +1,6 @@
 import { configuredProjects, queueName, withExisting } from '../../app/open-services.ts'
 import { dayOf, showRange } from '../../core/day.ts'
-import { clip, count, duration, listSome } from '../../core/text.ts'
+import { clip, count, duration, listSome, secondsOf } from '../../core/text.ts'
 import { type DifferingRange, hasLedger, OMITS_ROWS } from '../../ledger/days.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/retention.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
@@ -8,7 +8,7 @@ import { byAccept, type QuarantineStatus, readStatus, type Status, type StreamSt
 import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { streamHealth } from '../../web/health.ts'
+import { problemsOf, projectsByHealth, REMEDIES, streamHealth } from '../../web/health.ts'
 import { type ProjectNames, projectNames, readProjectIds, readProjectNames } from '../project-names.ts'
 import type { Part, Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap } from '../table.ts'
@@ -33,8 +33,11 @@ export async function status(session: Session, options: { runs: number }): Promi
     const dead = queue?.dead.map(({ project }) => project) ?? []
     const ids = [...new Set([...(await projectsShown(session, warehouse)), ...others, ...dead])]
     const names = projectNames(ids, await readProjectNames(warehouse), session.fullIds)
-    const document = { warehouse: shown, synced: true, ...found, queue, ledger }
-    session.print(document, render(config.redactor.value(document), { names, width, now: clock() }))
+    const now = clock()
+    const attention = needsAttention(session, found, queue)
+    const document = { warehouse: shown, synced: true, attention, ...found, queue, ledger }
+    const maxStalenessMs = secondsOf(config.serve.max_staleness) * 1000
+    session.print(document, render(config.redactor.value(document), { names, width, now, maxStalenessMs }))
     return 0
   })
 }
@@ -52,13 +55,46 @@ async function projectsShown({ config, clock }: Session, warehouse: Warehouse): 
   return configuredProjects(config, clock).map(({ id }) => id)
 }
 
+interface Attention {
+  reasons: string[]
+  command: string
+}
+
+/** What is not right, by the command that helps; nothing if all is fresh. */
+function needsAttention({ config, clock, command }: Session, found: Status, queue: QueueStatus | null): Attention[] {
+  const ids = [...new Set(found.streams.map(({ project_id }) => project_id))]
+  const projects = projectsByHealth({
+    status: found,
+    projects: ids.map((id) => ({ id, name: id })),
+    ledgerNow: clock(),
+    maxStalenessMs: secondsOf(config.serve.max_staleness) * 1000,
+  })
+  const byCommand = new Map<string, string[]>()
+  for (const { kind, text } of problemsOf({ status: found, queue: queue ?? undefined }, projects)) {
+    const helps = kind === 'held' ? found.held[0]!.accept : command(REMEDIES[kind])
+    byCommand.set(helps, [...(byCommand.get(helps) ?? []), text])
+  }
+  return [...byCommand].map(([helps, reasons]) => ({ reasons, command: helps }))
+}
+
+function verdict({ attention, streams }: Printed, { width }: Shown): Part[] {
+  if (attention.length === 0)
+    return [`${good('✓')} Fresh: ${count(streams.length, 'stream')}, nothing is missing or in doubt`]
+  return [
+    `${warning('!')} Needs attention`,
+    ...attention.flatMap(({ reasons, command }) => [wrap(reasons.join(', '), width, '  ', '    '), `    ${command}`]),
+  ]
+}
+
 interface Shown {
   names: ProjectNames
   width: number
   now: Date
+  maxStalenessMs: number
 }
 
 interface Printed extends Status {
+  attention: Attention[]
   warehouse: string
   queue: QueueStatus | null
   ledger: LedgerSize
@@ -129,6 +165,8 @@ function render(found: Printed, shown: Shown): Part[] {
   return [
     wrap(found.warehouse, width, 'Warehouse: '),
     '',
+    ...verdict(found, shown),
+    '',
     streamTable(found, shown),
     ...sections.flatMap(([title, items]) => section(title, items, width)),
     '',
@@ -151,9 +189,8 @@ function ago(date: Date | null, now: Date): string {
   return date === null ? 'never' : `${duration((now.getTime() - date.getTime()) / 1000)} ago`
 }
 
-function streamTable(found: Status, { names, width, now }: Shown): string {
-  // How old the rows are has a column of its own.
-  const troubles = (row: StreamStatus) => streamHealth(row, now, Number.POSITIVE_INFINITY).words
+function streamTable(found: Status, { names, width, now, maxStalenessMs }: Shown): string {
+  const troubles = (row: StreamStatus) => streamHealth(row, now, maxStalenessMs).words
   return renderTable<StreamStatus>(
     [
       { title: '', value: (row) => (troubles(row).length === 0 ? good('✓') : warning('!')) },

@@ -37,7 +37,7 @@ export function needs(page: StatusData, problems: readonly Problem[], projects: 
 ${body}</article>
 `
   })
-  return html`<section aria-labelledby="needs"><h2 id="needs">What needs a look</h2>
+  return html`<section aria-labelledby="needs"><h2 id="needs">What needs attention</h2>
 ${written}</section>`
 }
 

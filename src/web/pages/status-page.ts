@@ -68,7 +68,7 @@ function verdict(page: StatusData, problems: readonly Problem[], projects: reado
   )
   // A first sync is no incident.
   const isCatchingUp = live.length > 0 && problems.every(({ kind }) => ['missing', 'changed', 'stale'].includes(kind))
-  return isCatchingUp ? say('warn', html`Catching up: ${links}.`) : say('bad', html`Needs a look: ${links}.`)
+  return isCatchingUp ? say('warn', html`Catching up: ${links}.`) : say('bad', html`Needs attention: ${links}.`)
 }
 
 /** Runs of other processes that go on: how far they are, only those processes know. */
