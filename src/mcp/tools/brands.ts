@@ -16,7 +16,16 @@ import {
   TEXT_LENGTH,
   withoutNoise,
 } from '../phrases.ts'
-import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } from '../question.ts'
+import {
+  aName,
+  COMPARISON,
+  type Common,
+  type Desk,
+  defineTool,
+  openQuestion,
+  PERIOD,
+  type Question,
+} from '../question.ts'
 
 /* The numbers of brands, and who is ahead. */
 
@@ -30,17 +39,21 @@ type Measured = MeasuredRow & { metric: Metric; brand_id: string; brand: string;
     Record<'is_complete' | 'is_provisional', boolean | null>
   >
 
+const INPUT = {
+  brands: z.array(aName('Name or id; or own, rivals, all.')).min(1).max(MOST_BRANDS).default(['own']),
+  metric: z.enum(METRICS).optional().describe('By default all four, or visibility of several brands or groups.'),
+  by: z.enum(['none', ...GRAINS, ...DIMENSIONS]).default('none'),
+  ...{ ...NARROWING, ...PERIOD, ...COMPARISON },
+}
+type Asked = z.infer<z.ZodObject<typeof INPUT>> & Common
+type Plan = Awaited<ReturnType<typeof planOf>>
+
 export const getVisibility = defineTool({
   name: 'get_visibility',
   description:
     'Visibility, share of voice, position and sentiment of brands, against the period before; by day, week or month, or ' +
     'by topic, channel, country, tag or prompt. By default all four of the own brand over the last four complete weeks.',
-  input: {
-    brands: z.array(aName('Name or id; or own, rivals, all.')).min(1).max(MOST_BRANDS).default(['own']),
-    metric: z.enum(METRICS).optional().describe('By default all four, or visibility of several brands or groups.'),
-    by: z.enum(['none', ...GRAINS, ...DIMENSIONS]).default('none'),
-    ...{ ...NARROWING, ...PERIOD, ...COMPARISON },
-  },
+  input: INPUT,
   columns: {
     texts: 'metric brand brand_id name id verdict',
     numbers: 'value low high count sample previous_value previous_sample change change_low change_high',
@@ -51,47 +64,23 @@ export const getVisibility = defineTool({
     'position 1 is first, sentiment is on the scale of the service. low and high: the 95 % interval, which only ' +
     'visibility has. count of sample: answers or mentions. change: given only if verdict is up or down.',
   async answer(desk, asked) {
-    const { by, metric, limit, offset } = asked
-    const grain = GRAINS.find((one) => one === by)
-    const usual = by === 'month' && (asked.from ?? asked.to) === undefined ? WEEKS_BY_MONTH : undefined
-    const compare = grain === undefined ? asked.compare : 'none'
-    const question = await openQuestion(desk, { ...asked, weeks: asked.weeks ?? usual, compare }, grain && { grain })
-    const brands = chooseBrands(question, asked.brands)
-    const { found, columns, where } = await narrow(question, asked)
-    const isPlain = by === 'none' && found.length === 0
-    const first = metric ?? 'visibility'
-    const dimension = DIMENSIONS.find((one) => one === by)
-    const column = dimension && columnOf(desk, dimension)
-    const needs = [...new Set<Dimension>(['date', ...columns, ...(column ? [column] : [])])]
-    const report = isPlain ? ['date' as const] : reportWith(desk, needs)
-    const of = { metric: first, report, where, brands: brands.map(({ id }) => id), column }
-    const { rows, missing, total } = isPlain
-      ? await totals(question, metric === undefined && brands.length === 1 ? METRICS : [first], brands)
-      : await question.page<Measured>(
-          (context) => (grain === undefined ? grouped(context, of) : overTime(context, of)),
-          'true',
-          `*, ${text(first)} as metric`,
-        )
-    const page = (isPlain ? rows.slice(offset, offset + limit) : rows).map(withoutNoise)
-    const { notes, ...about } = await question.about(reportName(desk.reports, report))
-    const only = found.map(({ by: kind, name }) => `, only ${kind} ${quoted(name, TEXT_LENGTH)}`).join('')
-    const judged = page.filter(({ verdict }) => ['up', 'down', 'no_clear_change'].includes(verdict ?? '')).length
+    const plan = await planOf(desk, asked)
+    const { question, grain, dimension, found, isPlain, of } = plan
+    const { rows, missing, total } = isPlain ? await totals(plan, asked) : await split(plan)
+    const page = rows.map((row: Measured) => withoutNoise(row))
+    const { notes, ...about } = await question.about(reportName(desk.reports, of.report))
+    const only = found.map(({ by, name }) => `, only ${by} ${quoted(name, TEXT_LENGTH)}`).join('')
+    const by = asked.by === 'none' ? '' : ` by ${asked.by}`
     const subject = found.find(({ by: kind }) => kind === 'topic' || kind === 'prompt')
     return {
       ...about,
       sentences: [
-        !isPlain && `${kindOf(first).title}${by === 'none' ? '' : ` by ${by}`}${only}.`,
+        !isPlain && `${kindOf(of.metric).title}${by}${only}.`,
         missing ?? (page.length === 0 && 'There are no answers in this period.'),
       ],
       rows: page.map((row) => ({ row, line: lineOf(row, grain !== undefined, dimension) })),
       ...{ total, narrower: 'narrow it by brand, topic, channel or period' },
-      notes: [
-        ...notes,
-        grain !== undefined && `The ${grain}s are not judged against each other: find_changes does that.`,
-        (grain === 'week' || grain === 'month') && `Only ${grain}s that begin in the period are listed, as a whole.`,
-        judged >= MANY && `Of ${judged} comparisons, about one in 20 is called clear by chance; see find_changes.`,
-        dimension === 'tag' && 'A prompt can have several tags: rows overlap and must not be added up.',
-      ],
+      notes: [...notes, ...cautions(plan, page)],
       link: subject
         ? question.link('', `/insights/${subject.by as 'topic'}`, { [subject.by]: subject.id })
         : question.link(),
@@ -99,18 +88,37 @@ export const getVisibility = defineTool({
   },
 })
 
+/** What is read: names are found, and the report is chosen. */
+async function planOf(desk: Desk, asked: Asked) {
+  const { by, metric = 'visibility' } = asked
+  const [grain, dimension] = [GRAINS.find((one) => one === by), DIMENSIONS.find((one) => one === by)]
+  const usual = by === 'month' && (asked.from ?? asked.to) === undefined ? WEEKS_BY_MONTH : undefined
+  const compare = grain === undefined ? asked.compare : 'none'
+  const question = await openQuestion(desk, { ...asked, weeks: asked.weeks ?? usual, compare }, grain && { grain })
+  const brands = chooseBrands(question, asked.brands)
+  const { found, columns, where } = await narrow(question, asked)
+  const isPlain = by === 'none' && found.length === 0
+  const column = dimension && columnOf(desk, dimension)
+  const needs = new Set<Dimension>(['date', ...columns, ...(column ? [column] : [])])
+  const report = isPlain ? ['date' as const] : reportWith(desk, [...needs])
+  const of = { metric, report, where, brands: brands.map(({ id }) => id), column }
+  return { question, grain, dimension, found, isPlain, brands, of }
+}
+
 function chooseBrands({ owns, rivals, brands, own }: Question, asked: readonly string[]): Named[] {
-  const words: [string, readonly Named[]][] = [
-    ['own', owns],
-    ['rivals', rivals],
-    ['all', brands],
-  ]
   if (asked.includes('own')) own()
-  return [...new Set(asked.flatMap((name) => new Map(words).get(name) ?? [find('brand', name, brands)]))]
+  const words = new Map<string, readonly Named[]>(Object.entries({ own: owns, rivals, all: brands }))
+  return [...new Set(asked.flatMap((name) => words.get(name) ?? [find('brand', name, brands)]))]
+}
+
+/** By time or by a dimension. */
+function split({ question, grain, of }: Plan) {
+  const write = grain === undefined ? grouped : overTime
+  return question.page<Measured>((context) => write(context, of), 'true', `*, ${text(of.metric)} as metric`)
 }
 
 /** Over the whole period, as the headlines of the page. */
-async function totals(question: Question, metrics: readonly Metric[], brands: readonly Named[]) {
+async function totals({ question, brands }: Plan, { metric, offset, limit }: Asked) {
   const all: Measured[] = []
   for (const { id: brand_id, name: brand } of brands) {
     question.context.own = text(brand_id)
@@ -118,9 +126,20 @@ async function totals(question: Question, metrics: readonly Metric[], brands: re
     if (missing !== undefined) return { rows: [], missing, total: 0 }
     all.push(...rows.map((row) => ({ ...row, brand_id, brand })))
   }
-  const rows = all.filter(({ metric, sample }) => metrics.includes(metric) && sample !== null)
-  if (metrics.length === 1) rows.sort((a, b) => (b.value ?? -1) - (a.value ?? -1))
-  return { rows, missing: undefined, total: rows.length }
+  const isAll = metric === undefined && brands.length === 1
+  const rows = all.filter((row) => row.sample !== null && (isAll || row.metric === (metric ?? 'visibility')))
+  if (!isAll) rows.sort((a, b) => (b.value ?? -1) - (a.value ?? -1))
+  return { rows: rows.slice(offset, offset + limit), missing: undefined, total: rows.length }
+}
+
+function cautions({ grain, dimension }: Plan, rows: readonly Measured[]) {
+  const judged = rows.filter(({ verdict }) => ['up', 'down', 'no_clear_change'].includes(verdict ?? '')).length
+  return [
+    grain !== undefined && `The ${grain}s are not judged against each other: find_changes does that.`,
+    (grain === 'week' || grain === 'month') && `Only ${grain}s that begin in the period are listed, as a whole.`,
+    judged >= MANY && `Of ${judged} comparisons, about one in 20 is called clear by chance; see find_changes.`,
+    dimension === 'tag' && 'A prompt can have several tags: rows overlap and must not be added up.',
+  ]
 }
 
 function lineOf(row: Measured, isTime: boolean, dimension: string | undefined): string {
