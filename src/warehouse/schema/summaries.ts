@@ -204,8 +204,7 @@ async function sum({ db }: Transaction, { project_id, unit, starts }: OpenPeriod
   await sql`delete from ${PROMPT_SUMS} where ${isOfPeriods}`.execute(db)
   const sums = await sql`
     insert into ${PROMPT_SUMS}
-    select g.* from unnest(${starts}::date[]) period
-    cross join lateral ${sql.table('ops.sums_of')}(${project_id}, ${unit}, period) g`.execute(db)
+    select * from ${sql.table('ops.sums_of_periods')}(${project_id}, ${unit}, ${starts}::date[])`.execute(db)
   let rows = Number(sums.numAffectedRows ?? 0)
   if (unit === 'week') {
     // The days too, since they have the index.
