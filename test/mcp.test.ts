@@ -400,7 +400,7 @@ test('a day is explained by its state, its restatements, edits of brands and the
   const { data, text } = await ask('explain_day', { day, limit: 50 })
   const of = (kind: string) => data.rows.filter((row: any) => row.kind === kind)
   expect(of('state')).toEqual([
-    expect.objectContaining({ name: 'chats', detail: 'restated 1 times, last on 2026-03-25' }),
+    expect.objectContaining({ name: 'chats', detail: 'changed by later reads (1), last on 2026-03-25' }),
   ])
   expect(of('edit')).toEqual([
     expect.objectContaining({ name: own.name, detail: expect.stringContaining('before Former name') }),

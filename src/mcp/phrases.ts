@@ -10,7 +10,7 @@ import { CHART_KINDS } from '../web/insights/series.ts'
 const NAME_LENGTH = 80
 export const TEXT_LENGTH = 160
 const DATA_LENGTH = 300
-const MOST_IN_LIST = 12
+export const MOST_IN_LIST = 12
 
 /** A text of the service or of a caller as data: one line, with nothing that is invisible, ends a quotation or is rendered as markup. */
 export function inert(text: string, most = NAME_LENGTH): string {

@@ -4,7 +4,7 @@ from (
   select f.stream, concat_ws(', ',
     case when s.date is null then 'never read' when s.state <> 'read' then s.state when s.is_reconciled is false then 'unreconciled' end,
     case when s.is_provisional then 'may still change' end,
-    'restated ' || nullif(s.restatements, 0) || ' times, last on ' || (s.restated_at at time zone 'UTC')::date) as detail
+    'changed by later reads (' || nullif(s.restatements, 0) || '), last on ' || (s.restated_at at time zone 'UTC')::date) as detail
   from {schema}.freshness f
   left join {schema}.data_status s on s.project_id = f.project_id and s.stream = f.stream and s.date = {day}
   where f.project_id = {project} and f.first_day is not null

@@ -90,7 +90,7 @@ const KINDS = {
   prompts: {
     ...{
       section: 'absent-prompts',
-      title: 'Prompts by model whose answers name rivals and never',
+      title: 'Prompts by model whose answers of a week name rivals and never',
       anchor: 'absent-prompts',
     },
     note: `A brand that no answer names may still be visible: up to 35 % with 7 answers, 11 % with ${ENOUGH}.`,

@@ -3,7 +3,7 @@ import { count } from '../../core/text.ts'
 import { text } from '../../web/insights/sql.ts'
 import { href } from '../../web/pages/layout.ts'
 import { find, type Named } from '../names.ts'
-import { inert, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
+import { inert, MOST_IN_LIST, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
 import { type Desk, defineTool, findProject } from '../question.ts'
 
 /* What there is, and whether it can be trusted. */
@@ -37,7 +37,11 @@ export const listProjects = defineTool({
       const lists = LISTS.map((name) => `${name.replace('_', ' ')}: ${quotedList(row[name])}`).join('; ')
       return `${quoted(row.name)} (${inert(row.id)}): ${days}${row.is_stale === false ? '' : ', and stale'}; ${lists}.`
     }
+    const isCut = chosen.some((row) => LISTS.some((name) => row[name].length > MOST_IN_LIST))
     return {
+      notes: [
+        isCut && `Lists show ${MOST_IN_LIST} names; get_visibility lists all brands, and all by topic, channel or tag.`,
+      ],
       sentences: [`${count(all.length, 'project')}. Today is ${desk.today}, UTC.`],
       rows: chosen.slice(offset, offset + limit).map((row) => ({ row, line: lineOf(row) })),
       ...{ total: chosen.length, narrower: 'name one project', link: desk.pages && `${desk.pages}/insights` },

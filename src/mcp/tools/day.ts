@@ -45,7 +45,8 @@ export const explainDay = defineTool({
       (context) => grouped(context, of),
       (sql) => `select 'prompt' as kind, name, count, sample,
   (select string_agg(chat_id, ', ') from (${chats} order by chat_id limit 2) c) as detail
-from (\n${sql}\n) g`,
+from (\n${sql}\n) g
+order by value, name`,
     )
     const reasons = [...(await desk.rows<Reason>('reasons', values)), ...prompts.rows]
     const [value] = await desk.rows<DayRow>('day', values)
