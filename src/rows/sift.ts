@@ -158,7 +158,8 @@ export class Sifter<R extends Rows> {
   private addRow(raws: readonly unknown[], index: number, item: never, row: Row): void {
     const { stream, rows, notes, entities } = this
     const raw = raws[index] as Record<string, unknown>
-    for (const field in raw) if (!this.knownFields.has(field)) notes.add('field', field, raw[field])
+    if (!stream.keepsUnknown)
+      for (const field in raw) if (!this.knownFields.has(field)) notes.add('field', field, raw[field])
     const key = keyOf(row, this.keyAt)
     const position = this.positionOf.get(key)
     if (position !== undefined) return this.joinEqualKey(raws, index, position, row)

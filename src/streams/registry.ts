@@ -7,6 +7,7 @@ import { brandReport } from './brand-report.ts'
 import { CHAT_CONTENTS, chats } from './chats.ts'
 import { definedStream } from './defined-stream.ts'
 import { domainClassifications, extraList, projectProfile } from './extra-lists.ts'
+import { withExtra } from './keep-unknown.ts'
 import { promptSuggestions, prompts } from './prompts.ts'
 import { customDefinition, sourceReport } from './source-report.ts'
 import { type DayStream, isCompared, isControl, type Stream, type Value } from './stream.ts'
@@ -59,13 +60,17 @@ export class StreamSet {
       ...config.custom_streams.map((custom) => definedStream(customDefinition(custom))),
       ...(config.chat_contents === undefined ? [] : [{ ...definedStream(CHAT_CONTENTS), perChat: true }]),
     ]
+    const { keep_unknown_fields: keep } = config
+    if (Array.isArray(keep)) refuseUnknown('keep_unknown_fields', keep, streams, shownText)
+    const isKept = ({ name }: Stream) => keep === true || (Array.isArray(keep) && keep.includes(name))
     const { ignore } = config.reconcile
     refuseUnknown('reconcile.ignore', ignore, streams, shownText)
-    const dated = streams.flatMap((stream) => {
+    const kept = streams.map((stream) => (isKept(stream) ? withExtra(stream) : stream))
+    const dated = kept.flatMap((stream) => {
       if (stream.by !== 'day') return []
       return [ignore.includes(stream.name) && isCompared(stream) ? { ...stream, control: undefined } : stream]
     })
-    this.all = [...streams.filter(({ by }) => by === 'list'), ...dated]
+    this.all = [...kept.filter(({ by }) => by === 'list'), ...dated]
   }
 
   get byDay(): DayStream[] {

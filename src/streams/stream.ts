@@ -102,6 +102,8 @@ interface Common<Item> {
   adds?: readonly string[]
   /** True if a service need not offer it: then it is left out, and no run fails for it. */
   isExtra?: boolean
+  /** True if fields that the schema does not know are kept, and are no drift. */
+  keepsUnknown?: boolean
   /** True for what is asked for chat by chat within a daily budget, after everything else of a run. */
   perChat?: boolean
 }

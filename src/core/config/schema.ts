@@ -178,6 +178,7 @@ export function channelTwins(reports: readonly ReportConfig[]): ReportConfig[] {
 }
 
 const EXTRAS = `off, auto, or a list of ${EXTRA_STREAMS.join(', ')}`
+const KEEP = 'true, false, or a list of streams'
 const FROM_0_TO_1 = 'a share from 0 to 1'
 const SHARE = 'a share of the chats above 0, up to 1'
 const HOST_NAME = 'a host name such as status.example.com, without scheme and port'
@@ -324,6 +325,7 @@ export const configSchema = z.strictObject({
     .default([...BASE_STREAMS]),
   extras: z.union([z.literal(['off', 'auto']), z.array(oneOf(EXTRA_STREAMS))], { error: EXTRAS }).default('auto'),
   reports: z.array(report).default(DEFAULT_REPORTS),
+  keep_unknown_fields: z.union([z.boolean(), z.array(z.string())], { error: KEEP }).default(false),
   custom_streams: z.array(customStream).default([]),
   chat_contents: z
     .strictObject({

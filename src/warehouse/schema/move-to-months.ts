@@ -3,6 +3,7 @@ import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import { BI_VIEWS } from '../../core/vocabulary.ts'
+import { EXTRA, withExtra } from '../../streams/keep-unknown.ts'
 import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import { dataTable } from '../database.ts'
@@ -37,13 +38,15 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     await dropPolicies(tx, table)
     await refuseExtras(tx, table)
     const newestFirst = await isNewestFirst(tx, table)
+    const hasExtra = (await readRelations(tx, tx.schema)).get(report.name)!.has(EXTRA)
+    const stream = hasExtra ? withExtra(reportStream(report)) : reportStream(report)
     const grants = await grantsOf(tx, table)
     const foreign = await sql<{ name: string }>`
       select conname as name from pg_constraint where conrelid = to_regclass(${table}) and contype = 'f'`.execute(db)
     for (const { name } of foreign.rows) await sql`alter table ${whole} drop constraint ${sql.id(name)}`.execute(db)
     await sql`alter table ${whole} rename to ${sql.id(`${report.name}_rest`)}`.execute(db)
     await sql`alter table ${dataTable(`${report.name}_rest`)} set schema ${sql.id(tx.opsSchema)}`.execute(db)
-    await createStreamTable(tx, reportStream(report), { partition: 'month', newestFirst })
+    await createStreamTable(tx, stream, { partition: 'month', newestFirst })
     await sql`alter table ${whole} attach partition ${old} default`.execute(db)
     await applyRestrictions(tx)
     for (const grant of grants) await sql.raw(grant).execute(db)

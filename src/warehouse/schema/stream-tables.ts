@@ -4,7 +4,8 @@ import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count, helpOn } from '../../core/text.ts'
 import { definedStream, ID_MAX } from '../../streams/defined-stream.ts'
-import { reportStream } from '../../streams/registry.ts'
+import { EXTRA } from '../../streams/keep-unknown.ts'
+import { reportStream, StreamSet } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { ColumnType, Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../connect.ts'
@@ -102,7 +103,21 @@ export async function ensureStreamTables(
         .values({ name: custom.name, definition: meaningOf(custom) })
         .execute()
   }
+  await addExtraColumns(tx, config)
   return { made, remade, repaired }
+}
+
+/** Days that are there get their fields when they are read again. */
+async function addExtraColumns(tx: Transaction, config: Config): Promise<void> {
+  if (config.keep_unknown_fields === false) return
+  const there = await readRelations(tx, tx.schema)
+  for (const { keepsUnknown, table } of new StreamSet(config).all) {
+    if (!keepsUnknown || there.get(table)?.has(EXTRA)) continue
+    await sql`alter table ${dataTable(table)} add column ${sql.id(EXTRA)} jsonb`.execute(tx.db)
+    await sql`
+      comment on column ${dataTable(table)}.${sql.id(EXTRA)}
+      is 'Fields that the API does not document, as the service sent them.'`.execute(tx.db)
+  }
 }
 
 /** Refuses definitions of reports and custom streams that differ from those that their tables were made for. Returns those. */
