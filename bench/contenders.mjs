@@ -190,6 +190,7 @@ export async function product({
       earliest_date: range.from,
       end_date: range.to,
       source: { compress: false, requests_per_minute: 100_000, concurrency },
+      extras: 'off',
       streams: [],
       reports: [{ name: TABLE, dimensions: DIMENSIONS }],
     }),

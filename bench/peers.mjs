@@ -219,6 +219,7 @@ export async function benchPeers({ rows, rounds, only }) {
       start_date: range.from,
       end_date: range.to,
       source: { compress: false, requests_per_minute: 100_000 },
+      extras: 'off',
       streams: [],
       reports: [{ name: TABLE, dimensions: ['date', 'prompt_id', 'model_id', 'country_code'] }],
     }

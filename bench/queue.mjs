@@ -76,7 +76,7 @@ async function withWorkers({ projects, workers, concurrency, latencyMs = 0, limi
   address.pathname = `/${name}`
   const file = join(folder, `${name}.json`)
   const source = { max_window_days: 1, requests_per_minute: 100_000 }
-  writeFileSync(file, JSON.stringify({ source, streams: [], reports: REPORTS }))
+  writeFileSync(file, JSON.stringify({ source, extras: 'off', streams: [], reports: REPORTS }))
   const env = {
     PATH: process.env.PATH,
     VISIBILITY_CONFIG: file,

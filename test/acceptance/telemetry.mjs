@@ -81,7 +81,7 @@ try {
       if (text.endsWith('}\n')) done(JSON.parse(text))
     })
   })
-  env.VISIBILITY_API_URL = url
+  Object.assign(env, { VISIBILITY_API_URL: url, DATABASE_URL: 'embedded' })
   env.VISIBILITY_API_KEY = company_key
   env.VISIBILITY_PROJECTS = projects.map(({ id }) => id).join(',')
 
