@@ -1,4 +1,4 @@
-// node bench/everyday.mjs [--old REF|FOLDER] [--rounds N] [--node FILE]: what a run costs that finds nothing new, beside an earlier
+// node bench/everyday.mjs [--old REF|FOLDER] [--rounds N] [--quick] [--node FILE]: what a run costs that finds nothing new, beside an earlier
 // version: ten projects with one report, and with the default streams of 0.2.0. CPU of the command and of Postgres, alternating, medians.
 // Then what starting costs: --version and --help beside an empty Node.
 import { spawn, spawnSync } from 'node:child_process'
@@ -18,11 +18,12 @@ const { values: options } = parseArgs({
   options: {
     old: { type: 'string', default: VERSION_0_2_0 },
     rounds: { type: 'string', default: '7' },
+    quick: { type: 'boolean', default: false },
     node: { type: 'string', default: process.execPath },
   },
 })
 const root = fileURLToPath(new URL('..', import.meta.url))
-const rounds = Number(options.rounds)
+const rounds = options.quick ? 1 : Number(options.rounds)
 const day = (ago) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10)
 // Days that the service no longer measures again.
 const range = { start_date: day(20), end_date: day(10) }

@@ -25,8 +25,10 @@ const { values: options } = parseArgs({
     latency: { type: 'string', default: '100' },
     // Workers that share a limit of 5 requests in 2 s.
     limited: { type: 'string', default: '3' },
+    quick: { type: 'boolean', default: false },
   },
 })
+if (options.quick) Object.assign(options, { windows: '200', shared: '100', workers: '2', scaling: '1,2', limited: '2' })
 const list = (text) => text.split(',').filter(Boolean).map(Number)
 const say = (text) => process.stderr.write(`${text}\n`)
 const bin = fileURLToPath(new URL('../bin/visibility-sync.js', import.meta.url))
@@ -84,7 +86,7 @@ async function withWorkers({ projects, workers, concurrency, latencyMs = 0, limi
     LOG_LEVEL: 'error',
     VISIBILITY_API_URL: service.url,
     VISIBILITY_API_KEY: service.key ?? 'any',
-    VISIBILITY_PROJECTS: (service.ids ?? Array.from({ length: projects }, (_, index) => `p${index}`)).join(','),
+    VISIBILITY_PROJECTS: (service.ids ?? Array.from({ length: projects }, (_, index) => `or_${index}`)).join(','),
   }
   const start = (...args) => {
     const child = spawn(process.execPath, [bin, ...args, '--json'], {
@@ -102,7 +104,11 @@ async function withWorkers({ projects, workers, concurrency, latencyMs = 0, limi
   const running = []
   try {
     for (let index = 0; index < workers; index++) running.push(start('worker', '--concurrency', String(concurrency)))
-    for (const { output } of running) while (!output().includes('worker_id')) await wait(50)
+    for (const { child, output } of running)
+      while (!output().includes('worker_id')) {
+        if (child.exitCode !== null) throw new Error('a worker ended')
+        await wait(50)
+      }
     const { queue } = running.length === 0 ? {} : JSON.parse(running[0].output())
     return await work({ start, database, queue })
   } finally {

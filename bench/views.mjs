@@ -1,7 +1,7 @@
 // node bench/views.mjs: what BI tools ask, as a reader whom `grant` set up: the twelve questions, the panels of Grafana and every view, which
 // charts of Superset select from, each for all days and for the last 90, and the values of every text column. Beside each the same
 // with the settings that docs/how-to/grant-access.md recommends. At last the questions of one project, as a reader of all projects and as a reader of
-// that project alone. With --only restricted, nothing but these. Writes bench/results/views-ROWS.json and prints a table.
+// that project alone. With --only restricted, nothing but these; with --quick, few rows and one round. Writes bench/results/views-ROWS.json and prints a table.
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -25,8 +25,10 @@ const { values: options } = parseArgs({
     // The warehouse at BENCH_DATABASE_URL was filled by an earlier run.
     filled: { type: 'boolean', default: false },
     only: { type: 'string' },
+    quick: { type: 'boolean', default: false },
   },
 })
+if (options.quick) Object.assign(options, { rows: '90000', rounds: '1' })
 const root = fileURLToPath(new URL('..', import.meta.url))
 const say = (text) => process.stderr.write(`${text}\n`)
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-views-'))
