@@ -40,7 +40,7 @@ const REPORTS = [
   { name: 'daily', dimensions: ['date'] },
   { name: 'daily_model', dimensions: ['date', 'model_id'] },
 ]
-const DAYS = 1000
+const DAYS = options.quick ? 50 : 1000
 const FROM = '2020-01-01'
 const wait = (ms) => new Promise((next) => setTimeout(next, ms))
 
