@@ -21,9 +21,9 @@ let cache = new Map()
 const hex = (number) => (number >>> 0).toString(16).padStart(8, '0')
 const uuid = (a, b) => `${hex(a * 2654435761)}-${hex(b).slice(4)}-4000-a000-${hex(b * 40503)}${hex(a).slice(4)}`
 
-/** The rows of a day and their totals, each as the text between the brackets of the answer. */
-function dayText(dayNumber) {
-  const known = cache.get(dayNumber)
+/** The rows of a day and their totals, other ones for each project, each as the text between the brackets of the answer. */
+function dayText(dayNumber, project = 0) {
+  const known = cache.get(`${project}/${dayNumber}`)
   if (known !== undefined) return known
   const date = new Date(dayNumber * DAY_MS).toISOString().slice(0, 10)
   const rows = []
@@ -38,7 +38,7 @@ function dayText(dayNumber) {
     const isChanged = (variant === 'changed' || variant === 'vanished') && index % 10 === 3
     const mentions = seen * 2 + (isChanged ? 1 : 0)
     const row = {
-      brand: { id: `kw_${uuid(index % BRANDS, 1)}`, name: `Brand ${index % BRANDS}` },
+      brand: { id: `kw_${uuid(index % BRANDS, 1 + project)}`, name: `Brand ${index % BRANDS}` },
       mention_count: mentions,
       visibility: seen / total,
       visibility_count: seen,
@@ -58,7 +58,7 @@ function dayText(dayNumber) {
     rows.push(row)
   }
   const made = { detail: piecesOf(rows), totals: piecesOf(totalsOf(rows)) }
-  cache.set(dayNumber, made)
+  cache.set(`${project}/${dayNumber}`, made)
   return made
 }
 
@@ -81,7 +81,7 @@ function totalsOf(rows) {
 }
 
 /** Rows of a range from an offset on: whole days where they fit, parts of a day at the ends. */
-function page({ start_date, end_date, dimensions = [], limit = 1000, offset = 0 }) {
+function page({ start_date, end_date, dimensions = [], limit = 1000, offset = 0 }, project) {
   const what = dimensions.join() === 'date' ? 'totals' : 'detail'
   const [from, to] = [Date.parse(start_date) / DAY_MS, Date.parse(end_date) / DAY_MS]
   if (shuffle) return shuffledPage(what, from, to, limit, offset)
@@ -89,7 +89,7 @@ function page({ start_date, end_date, dimensions = [], limit = 1000, offset = 0 
   let skip = offset
   let left = limit
   for (let day = from; day <= to && left > 0; day++) {
-    const { rows, text, count } = dayText(day)[what]
+    const { rows, text, count } = dayText(day, project)[what]
     if (skip >= count) {
       skip -= count
       continue
@@ -136,7 +136,7 @@ const server = createServer((request, response) => {
     }
     requests++
     const answer = () => {
-      const bytes = page(asked)
+      const bytes = page(asked, Number(/project_id=or_(\d+)/.exec(request.url)?.[1] ?? 0))
       response.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes.length }).end(bytes)
     }
     if (latency > 0) setTimeout(answer, latency)
