@@ -136,7 +136,7 @@ const server = createServer((request, response) => {
     }
     requests++
     const answer = () => {
-      const bytes = page(asked, Number(/project_id=or_(\d+)/.exec(request.url)?.[1] ?? 0))
+      const bytes = page(asked, Number(/or_(\d+)/.exec(asked.project_id ?? request.url)?.[1] ?? 0))
       response.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes.length }).end(bytes)
     }
     if (latency > 0) setTimeout(answer, latency)
