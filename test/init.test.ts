@@ -47,7 +47,9 @@ describe('init', () => {
       const file = join(folder.path, 'everything.yaml')
       writeFileSync(file, everything)
       const variables = [...everything.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!)
-      const env = Object.fromEntries(variables.map((name, index) => [name, `https://a.example/${index}-value`]))
+      const valueOf = (name: string, index: number) =>
+        name.endsWith('DATABASE_URL') ? 'postgres://h/d' : `https://a.example/${index}-value`
+      const env = Object.fromEntries(variables.map((name, index) => [name, valueOf(name, index)]))
       expect(loadConfig({ file, env: { ...env, DATABASE_URL: 'postgres://h/d' } }).warnings).toEqual([])
     })
 
