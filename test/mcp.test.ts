@@ -442,7 +442,6 @@ test('what is asked wrongly is answered with what is possible', async () => {
   expect(await wrong('get_visibility', { from: '2026-03-02', to: '2026-03-01' })).toContain('which is after to')
   expect(await wrong('get_visibility', { from: '2026-02-30' })).toContain('a calendar date, YYYY-MM-DD')
   expect(await wrong('get_visibility', { sql: 'select 1' })).toContain('Unrecognized key: "sql"')
-  expect(await wrong('find_gaps', { kind: 'prompts', domain: 'a.example' })).toContain('allowed only with kind pages')
   const twin = { ...own, name: 'Stridewell' }
   closeLater(() =>
     setup.database.rows('update visibility.brands set name = $2 where brand_id = $1', [own.id, own.name]),

@@ -1,8 +1,7 @@
 import * as z from 'zod'
 import type { Range } from '../core/day.ts'
 import { clip, grouped } from '../core/text.ts'
-import type { Named } from './names.ts'
-import { asData, quoted, showPeriod } from './phrases.ts'
+import { asData, type Named, quoted, showPeriod } from './phrases.ts'
 
 /* What every tool gives: sentences to quote, and the same as data. */
 
@@ -34,7 +33,8 @@ export function outputOf({ columns, about }: { columns: Columns; about: string }
   })
 }
 
-type Sentence = string | false | undefined
+export type Sentence = string | false | undefined
+const said = (sentences: readonly Sentence[]) => sentences.filter((one) => typeof one === 'string')
 
 export interface Answer {
   project?: Named
@@ -42,10 +42,12 @@ export interface Answer {
   comparedWith?: Range | undefined
   /** What is said first. */
   sentences: Sentence[]
-  /** As the statement gave them, of which the columns of the tool are given, and each in words. */
-  rows: { row: object; line: string }[]
-  /** How many rows there are in all. */
-  total: number
+  /** As the statement gave them: the columns of the tool are given. */
+  rows: object[]
+  /** A row in words. */
+  line(row: object): string
+  /** How many rows there are in all, if only the part that was asked for was read. */
+  total?: number | undefined
   /** How to ask for less, so that nothing is left out. */
   narrower?: string
   notes?: Sentence[]
@@ -53,32 +55,28 @@ export interface Answer {
 }
 
 /** As the protocol has it. The last rows are left out if it would be too large, and the answer says so. */
-export function render(
-  answer: Answer,
-  columns: Columns,
-  { offset, sql }: { offset: number; sql?: string[] | undefined },
-) {
-  const { project, period, comparedWith, total, narrower = 'name fewer', link } = answer
-  const against = comparedWith === undefined ? '' : `, compared with ${showPeriod(comparedWith)}`
-  const about = project && `${quoted(project.name)}${period === undefined ? '' : `, ${showPeriod(period)}${against}`}.`
+export function render(answer: Answer, columns: Columns, part: { offset: number; limit: number }, sql?: string[]) {
+  const { project, period, comparedWith, total = answer.rows.length, narrower = 'name fewer', link = null } = answer
+  const { offset, limit } = part
+  const against = comparedWith && `, compared with ${showPeriod(comparedWith)}`
+  const about = project && `${quoted(project.name)}${period ? `, ${showPeriod(period)}${against ?? ''}` : ''}.`
   const names = Object.values(columns).flatMap((list) => list.split(' '))
-  const summary = answer.sentences.filter((one) => typeof one === 'string')
-  const notes = answer.notes?.filter((one) => typeof one === 'string') ?? []
-  const rendered = (rows: Answer['rows']) => {
+  const [summary, notes] = [said(answer.sentences), said(answer.notes ?? [])]
+  const rendered = (rows: object[]) => {
     const [end, rest] = [offset + rows.length, Math.max(0, total - offset - rows.length)]
     const left = `${grouped(rest)} of ${grouped(total)} rows are left out: ask with offset ${end}, or ${narrower}.`
     const structuredContent = {
       ...{ texts: MARK, project: project === undefined ? null : asData(project, ['id', 'name']) },
       ...{ period: period ?? null, compared_with: comparedWith ?? null, summary },
-      rows: rows.map(({ row }) => asData(row, names)),
-      ...{ total_rows: total, left_out: rest === 0 ? null : left, notes, link: link ?? null },
+      rows: rows.map((row) => asData(row, names)),
+      ...{ total_rows: total, left_out: rest === 0 ? null : left, notes, link },
       ...(sql && { sql: sql.map((statement) => clip(statement, MOST_SQL)) }),
     }
-    const list = rows.map(({ line }) => `- ${line}`)
+    const list = rows.map((row) => `- ${answer.line(row)}`)
     const lines = [about, ...summary, ...list, rest > 0 && left, ...notes, link && `Page: ${link}`]
     return { content: [{ type: 'text' as const, text: lines.filter(Boolean).join('\n') }], structuredContent }
   }
-  let { rows } = answer
+  let rows = answer.total === undefined ? answer.rows.slice(offset, offset + limit) : answer.rows
   while (rows.length > 0 && Buffer.byteLength(JSON.stringify(rendered(rows))) > MOST_BYTES) rows = rows.slice(0, -1)
   return rendered(rows)
 }

@@ -1,23 +1,15 @@
 import * as z from 'zod'
 import type { ReportConfig } from '../core/config/load.ts'
-import { addDays, countDays, type Day, isDay, type Range } from '../core/day.ts'
+import { addDays, countDays, type Day, isDay } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { fillIn, readSql } from '../warehouse/schema/views.ts'
-import {
-  address,
-  comparedRange,
-  defaultGrain,
-  type Filters,
-  type PagePath,
-  type Subject,
-} from '../web/insights/filters.ts'
+import { address, comparedRange, defaultGrain, type Filters, type Grain } from '../web/insights/filters.ts'
 import { openReader, readableRelations, type Section } from '../web/insights/read-page.ts'
 import { type Context, isWhole, reportName, type Statement, text } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
-import type { Answer, Columns } from './answer.ts'
-import { find, listed, type Named } from './names.ts'
-import { noteOnDays } from './phrases.ts'
+import type { Answer, Columns, Sentence } from './answer.ts'
+import { find, listed, type Named, noteOnDays } from './phrases.ts'
 
 /* A question about a project and a period, and the database in one read-only transaction to answer it. */
 
@@ -36,6 +28,7 @@ export interface Tool<I extends z.ZodRawShape = z.ZodRawShape> {
 export const defineTool = <I extends z.ZodRawShape>(tool: Tool<I>): Tool => tool as unknown as Tool
 
 const WEEKS = 4
+const WEEKS_BY_MONTH = 26
 export const aName = (about: string) => z.string().min(1).max(500).describe(about)
 export const aDay = (about: string) => z.string().refine(isDay, 'a calendar date, YYYY-MM-DD').describe(about)
 
@@ -73,14 +66,12 @@ export async function openDesk(
     return (await warehouse.pool.query<R>(statement)).rows
   }
   return {
-    ...{ warehouse, readable, reports, today, pages, sql, run },
-    /** The rows of a file of statements, with these texts as values, and these names. */
-    rows<R extends object>(file: string, values: Record<string, string> = {}, names: Record<string, string> = {}) {
-      const filled = fillIn(readSql(`queries/mcp/${file}`), warehouse, reportName(reports)).replaceAll(
-        '{whole}',
-        isWhole('s'),
-      )
-      return run<R>(filled.trim().replaceAll(/\{(\w+)\}/g, (_, name: string) => names[name] ?? text(values[name]!)))
+    ...{ warehouse, reports, today, pages, sql, run },
+    /** The rows of a file of statements, with these texts as values. */
+    rows<R extends object>(file: string, values: Record<string, string> = {}) {
+      const statement = readSql(`queries/mcp/${file}`).trim().replaceAll('{whole}', isWhole('s'))
+      const filled = fillIn(statement, warehouse, reportName(reports))
+      return run<R>(filled.replaceAll(/\{(\w+)\}/g, (_, name: string) => text(values[name]!)))
     },
   }
 }
@@ -97,67 +88,68 @@ export async function findProject({ run, warehouse }: Desk, asked: string | unde
 }
 
 /** Four complete weeks, the newest last, unless other days are asked for. */
-async function periodOf({ rows, today }: Desk, project: string, { weeks, from, to }: Asked): Promise<Range> {
+async function periodOf({ rows, today }: Desk, project: string, { weeks, from, to }: Asked, usual: number) {
   if (weeks !== undefined && (from ?? to) !== undefined)
     throw new UsageError('weeks, from, to: got both; allowed: either weeks, or from and to')
-  if (from !== undefined && to !== undefined) return rangeOf({ from, to }, to, today)
-  const [found] = await rows<Record<'week' | 'last', Day | null>>('last_week', { project })
-  const last = to ?? (found?.week ? addDays(found.week, 6) : (found?.last ?? today))
-  return rangeOf({ from: from ?? addDays(last, 1 - 7 * (weeks ?? WEEKS)), to: last }, last, today)
+  const [found] = await rows<{ day: Day | null }>('last_day', { project })
+  const last = to ?? found?.day ?? today
+  return rangeOf({ from: from ?? addDays(last, 1 - 7 * (weeks ?? usual)), to: last }, last, today)
 }
 
 export type Question = Awaited<ReturnType<typeof openQuestion>>
 
-export async function openQuestion(desk: Desk, asked: Asked, chosen: Pick<Partial<Filters>, 'subject' | 'grain'> = {}) {
+export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
   const { warehouse, reports, pages } = desk
   const project = await findProject(desk, asked.project)
-  const range = await periodOf(desk, project.id, asked)
+  const range = await periodOf(desk, project.id, asked, grain === 'month' ? WEEKS_BY_MONTH : WEEKS)
   const comparison = asked.compare ?? 'none'
   const before = comparedRange(range, comparison)
-  const unused = { period: undefined, brand: undefined, rival: undefined, week: undefined, page: 1, print: false }
-  const usual = { path: '/insights' as const, subject: {}, usualPeriod: '90d' as const, grain: defaultGrain(range) }
-  const filters: Filters = { ...unused, ...usual, project: project.id, range, comparison, before, ...chosen }
+  const filters: Filters = {
+    ...{ path: '/insights', subject: {}, project: project.id, range, comparison, before },
+    ...{ period: undefined, usualPeriod: '90d', grain: grain ?? defaultGrain(range) },
+    ...{ brand: undefined, rival: undefined, week: undefined, page: 1, print: false },
+  }
   const reader = await openReader(warehouse, { reports, filters })
-  const { brands, context } = reader
+  const { brands, context, chooseRival } = reader
   const owns = brands.filter(({ isOwn }) => isOwn)
-  const read = async <R extends object>(
-    of: Section | ((context: Context) => Statement),
-    wrap = (sql: string) => sql,
-  ) => {
+  type Source = Section | ((context: Context) => Statement)
+  const read = async <R extends object>(of: Source, wrap = (sql: string) => sql) => {
     const { sql, missing } = await reader.prepare(of)
     return { rows: missing === undefined ? await desk.run<R>(wrap(sql)) : [], missing }
   }
   return {
-    ...{ desk, project, filters, range, context, brands, owns, rivals: brands.filter(({ isOwn }) => !isOwn), read },
-    /** One own brand. Statements are then about it. */
-    own(name?: string) {
-      const own = name === undefined ? owns[0] : find('own brand', name, owns)
-      if (own === undefined) throw new UsageError('no brand of this project is marked as own: labels.brands may do so')
-      context.own = text(own.id)
-      filters.brand = own === owns[0] ? undefined : own.id
-      return own
+    ...{ desk, project, filters, context, brands, chooseRival, read },
+    /** A brand, by default the first own one. Statements are then about it. */
+    brand(name?: string, isOwn = false) {
+      const found = name === undefined ? owns[0] : find(isOwn ? 'own brand' : 'brand', name, isOwn ? owns : brands)
+      if (found === undefined)
+        throw new UsageError('no brand of this project is marked as own: labels.brands may do so')
+      context.own = text(found.id)
+      filters.brand = owns.indexOf(found) > 0 ? found.id : undefined
+      return found
     },
     /** A part of the rows of a section or statement, and how many there are; or why there are none. */
-    async page<R extends object>(of: Parameters<typeof read>[0], where = 'true', columns = '*') {
-      const { limit, offset } = asked
+    async page<R extends object>(of: Source, { where = 'true', columns = '*', offset = asked.offset } = {}) {
       const wrap = (sql: string) =>
-        `select ${columns}, count(*) over () as total from (\n${sql}\n) t\nwhere ${where}\nlimit ${limit} offset ${offset}`
+        `select ${columns}, count(*) over () as total from (\n${sql}\n) t\nwhere ${where}\nlimit ${asked.limit} offset ${offset}`
       const { rows, missing } = await read<R & { total: number }>(of, wrap)
       return { rows, missing, total: rows[0]?.total ?? 0 }
     },
     /** What the days of a stream leave open, and what they are compared with. */
-    async about(stream = reportName(reports)) {
+    async about(more: readonly Sentence[] = [], stream = reportName(reports)) {
       const days = await reader.daysOf(stream, range, before)
-      const incomparable =
-        comparison === 'none' ? 'none' : (reader.incomparable ?? reader.whyIncomparable(days, before))
+      const isCompared = comparison !== 'none'
+      const incomparable = reader.incomparable ?? reader.whyIncomparable(days, before)
       const gap = countDays(before) - days.whole_days_before
       const lack = incomparable === undefined && gap > 0 && `In the period before, ${gap} days are incomplete.`
-      const notes = [noteOnDays(days, range), comparison !== 'none' && incomparable, lack]
+      const notes = [noteOnDays(days, range), isCompared && incomparable, lack, ...more]
       return { project, period: range, comparedWith: incomparable === undefined ? before : undefined, notes }
     },
-    link(anchor = '', path: PagePath = '/insights', subject: Subject = {}) {
-      const grain = filters.grain === 'month' ? defaultGrain(range) : filters.grain
-      return pages && `${pages}${address({ ...filters, grain, subject }, path, anchor)}`
+    /** The page about the project or one of its topics or prompts. */
+    link(anchor = '', about?: 'topic' | 'prompt', id?: string) {
+      const shown = { ...filters, grain: filters.grain === 'month' ? defaultGrain(range) : filters.grain }
+      const subject = about === undefined ? {} : { [about]: id! }
+      return pages && `${pages}${address({ ...shown, subject }, about && `/insights/${about}`, anchor)}`
     },
   }
 }

@@ -12,20 +12,11 @@ import { COMMON, type Common, openDesk, type Tool } from './question.ts'
 import { McpServer } from './sdk.ts'
 import { compareBrands, getVisibility } from './tools/brands.ts'
 import { findChanges, findGaps } from './tools/changes.ts'
-import { checkData, listProjects } from './tools/data.ts'
-import { explainDay } from './tools/day.ts'
+import { checkData, explainDay, listProjects } from './tools/data.ts'
 
 /* The tools over one read-only connection. */
 
-const TOOLS: readonly Tool[] = [
-  listProjects,
-  getVisibility,
-  compareBrands,
-  findChanges,
-  findGaps,
-  explainDay,
-  checkData,
-]
+const TOOLS: Tool[] = [listProjects, getVisibility, compareBrands, findChanges, findGaps, explainDay, checkData]
 const POOL = { name: 'visibility-sync mcp', connections: 1, waiting: 64, patienceMs: 15_000, limitMs: 10_000 }
 const READ_ONLY = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
 const INSTRUCTIONS = `Numbers on how AI answers mention brands, from a warehouse that is kept in step with a reporting service.
@@ -66,7 +57,7 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
       const result = await pool.read(async (warehouse) => {
         const desk = await openDesk(warehouse, { reports: config.reports, today: dayOf(clock()), pages })
         const answer = await tool.answer(desk, asked)
-        return render(answer, tool.columns, { offset: asked.offset, sql: asked.include_sql ? desk.sql : undefined })
+        return render(answer, tool.columns, asked, asked.include_sql ? desk.sql : undefined)
       })
       return config.redactor.value(result) as typeof result
     } catch (error) {

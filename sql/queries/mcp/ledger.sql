@@ -1,10 +1,12 @@
 -- The last runs, and the open reasons of quarantine of a project.
 (
-  select 'Run ' || run_id || ', ' || command as what, coalesce(outcome, 'still running') as state, started_at as at, null::integer as rows
+  select concat('Run ', run_id, ', ', command, ', began ', to_char(started_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI'), ' UTC') as what,
+    coalesce(outcome, 'still running') as state
   from {ops}.runs where command not like 'create %' order by run_id desc limit 3
 )
 union all
 (
-  select 'Quarantine of ' || stream, reason, max(last_seen_at), sum(occurrences)::integer
-  from {ops}.quarantine where project_id = {project} and resolved_at is null group by stream, reason order by 4 desc, 1, 2 limit 5
+  select concat('Quarantine of ', stream, ', rows: ', sum(occurrences)), reason
+  from {ops}.quarantine where project_id = {project} and resolved_at is null
+  group by stream, reason order by sum(occurrences) desc, stream, reason limit 5
 )

@@ -2,7 +2,9 @@
 select p.project_id as id, coalesce(p.name, p.project_id) as name,
   array(select coalesce(name, brand_id) from {schema}.brands b where b.project_id = p.project_id and is_own order by 1) as own_brands,
   array(select coalesce(name, brand_id) from {schema}.brands b where b.project_id = p.project_id and not is_own order by 1) as rivals,
-  array(select distinct {channel_name} from {schema}.{channels} c where c.project_id = p.project_id order by 1) as channels,
+  coalesce(
+    nullif(array(select distinct name from {schema}.model_channels c where c.project_id = p.project_id and name is not null order by 1), '{}'),
+    array(select distinct model_id from {schema}.models m where m.project_id = p.project_id order by 1)) as channels,
   array(select name from {schema}.topics t where t.project_id = p.project_id and name is not null order by 1) as topics,
   array(select name from {schema}.tags t where t.project_id = p.project_id and name is not null order by 1) as tags,
   d.complete_from, d.complete_to, f.missing_days, f.is_stale

@@ -1,5 +1,7 @@
 -- Streams whose day is not as it should be, edits of brands since the week before, and models with their prompts of the day.
-select 'state' as kind, string_agg(stream, ', ' order by stream) as name, detail, count(*)::integer as count, null::integer as sample
+-- The words are of the reason without its name.
+select 'state' as kind, string_agg(stream, ', ' order by stream) as name, detail, count(*)::integer as count, null::integer as sample,
+  detail as words
 from (
   select f.stream, concat_ws(', ',
     case when s.date is null then 'never read' when s.state <> 'read' then s.state when s.is_reconciled is false then 'unreconciled' end,
@@ -12,11 +14,18 @@ from (
 where detail <> ''
 group by detail
 union all
-select 'edit', coalesce(h.name, h.brand_id), 'seen on ' || (h.valid_from at time zone 'UTC')::date
-  || case when h.name is distinct from b.name then ', before ' || coalesce(b.name, b.brand_id) else ', aliases or pattern' end, null, null
-from {schema}.brand_history h
-join {schema}.brand_history b on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
-where h.project_id = {project} and h.valid_from >= {day}::date - 7
+select 'edit', name, detail, null, null, 'brand edit ' || detail
+from (
+  select coalesce(h.name, h.brand_id) as name, 'seen on ' || (h.valid_from at time zone 'UTC')::date
+    || case when h.name is distinct from b.name then ', before ' || coalesce(b.name, b.brand_id) else ', aliases or pattern' end as detail
+  from {schema}.brand_history h
+  join {schema}.brand_history b on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
+  where h.project_id = {project} and h.valid_from >= {day}::date - 7
+) e
 union all
-select 'model', model_id, 'did not answer ' || nullif(prompts_missing, 0) || ' of ' || prompts_of_the_day || ' prompts', chats, answers
-from {schema}.sample_sizes_daily where project_id = {project} and date = {day}
+select 'model', model_id, detail, chats, answers,
+  concat_ws(', ', 'model with ' || coalesce(chats, 0) || ' chats', coalesce(answers, 0) || ' answers in the report', detail)
+from (
+  select *, 'did not answer ' || nullif(prompts_missing, 0) || ' of ' || prompts_of_the_day || ' prompts' as detail
+  from {schema}.sample_sizes_daily where project_id = {project} and date = {day}
+) m

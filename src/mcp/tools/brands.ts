@@ -1,59 +1,50 @@
 import * as z from 'zod'
 import type { Dimension } from '../../core/vocabulary.ts'
-import { percent, verdictFor, whole } from '../../web/insights/format.ts'
-import { grouped, headToHeadBy, METRICS, type Metric, overTime } from '../../web/insights/measure-statements.ts'
+import { interval, percent, verdictFor, whole } from '../../web/insights/format.ts'
+import {
+  columnOf,
+  GROUPS,
+  type Group,
+  grouped,
+  headToHeadBy,
+  METRICS,
+  type Metric,
+  overTime,
+  reportWith,
+} from '../../web/insights/measure-statements.ts'
 import type { Row } from '../../web/insights/read-page.ts'
-import { reportName, text } from '../../web/insights/sql.ts'
-import { columnOf, DIMENSIONS, NARROWING, narrow, reportWith } from '../dimensions.ts'
-import { find, type Named } from '../names.ts'
-import {
-  changeOf,
-  kindOf,
-  type MeasuredRow,
-  numberOf,
-  quoted,
-  shareWith,
-  TEXT_LENGTH,
-  withoutNoise,
-} from '../phrases.ts'
-import {
-  aName,
-  COMPARISON,
-  type Common,
-  type Desk,
-  defineTool,
-  openQuestion,
-  PERIOD,
-  type Question,
-} from '../question.ts'
+import { NAMES, reportName, text } from '../../web/insights/sql.ts'
+import { changeOf, find, kindOf, type MeasuredRow, type Named, numberOf, quoted, TEXT_LENGTH } from '../phrases.ts'
+import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } from '../question.ts'
 
 /* The numbers of brands, and who is ahead. */
 
 const GRAINS = ['day', 'week', 'month'] as const
 const MOST_BRANDS = 10
-const WEEKS_BY_MONTH = 26
 // Of so many comparisons, one is likely to be called clear by chance.
 const MANY = 6
+const MOST_PROMPTS = 5000
 
-type Measured = MeasuredRow & { metric: Metric; brand_id: string; brand: string; name?: string | null } & Partial<
+type Measured = MeasuredRow & { metric: Metric; brand: string; name: string | null } & Partial<
     Record<'is_complete' | 'is_provisional', boolean | null>
   >
-
-const INPUT = {
-  brands: z.array(aName('Name or id; or own, rivals, all.')).min(1).max(MOST_BRANDS).default(['own']),
-  metric: z.enum(METRICS).optional().describe('By default all four, or visibility of several brands or groups.'),
-  by: z.enum(['none', ...GRAINS, ...DIMENSIONS]).default('none'),
-  ...{ ...NARROWING, ...PERIOD, ...COMPARISON },
-}
-type Asked = z.infer<z.ZodObject<typeof INPUT>> & Common
-type Plan = Awaited<ReturnType<typeof planOf>>
 
 export const getVisibility = defineTool({
   name: 'get_visibility',
   description:
     'Visibility, share of voice, position and sentiment of brands, against the period before; by day, week or month, or ' +
     'by topic, channel, country, tag or prompt. By default all four of the own brand over the last four complete weeks.',
-  input: INPUT,
+  input: {
+    brands: z.array(aName('Name or id; or own, rivals, all.')).min(1).max(MOST_BRANDS).default(['own']),
+    metric: z.enum(METRICS).optional().describe('By default all four, or visibility of several brands or groups.'),
+    by: z.enum(['none', ...GRAINS, ...GROUPS]).default('none'),
+    topic: aName('Only this topic, by name or id.').optional(),
+    channel: aName('Only this channel (or model), by name or id.').optional(),
+    country: aName('Only prompts of this country, two letters.').optional(),
+    tag: aName('Only this tag, by name or id.').optional(),
+    prompt: aName('Only this prompt, by text or id.').optional(),
+    ...{ ...PERIOD, ...COMPARISON },
+  },
   columns: {
     texts: 'metric brand brand_id name id verdict',
     numbers: 'value low high count sample previous_value previous_sample change change_low change_high',
@@ -64,91 +55,101 @@ export const getVisibility = defineTool({
     'position 1 is first, sentiment is on the scale of the service. low and high: the 95 % interval, which only ' +
     'visibility has. count of sample: answers or mentions. change: given only if verdict is up or down.',
   async answer(desk, asked) {
-    const plan = await planOf(desk, asked)
-    const { question, grain, dimension, found, isPlain, of } = plan
-    const { rows, missing, total } = isPlain ? await totals(plan, asked) : await split(plan)
-    const page = rows.map((row: Measured) => withoutNoise(row))
-    const { notes, ...about } = await question.about(reportName(desk.reports, of.report))
-    const only = found.map(({ by, name }) => `, only ${by} ${quoted(name, TEXT_LENGTH)}`).join('')
-    const by = asked.by === 'none' ? '' : ` by ${asked.by}`
-    const subject = found.find(({ by: kind }) => kind === 'topic' || kind === 'prompt')
+    const { by, metric = 'visibility' } = asked
+    const [grain, group] = [GRAINS.find((one) => one === by), GROUPS.find((one) => one === by)]
+    const question = await openQuestion(desk, { ...asked, ...(grain && { compare: 'none' }) }, grain)
+    const brands = chooseBrands(question, asked.brands)
+    const found = await narrow(question, asked)
+    const where = found.map((one) => ` and r.${one.column} = ${text(one.id)}`).join('')
+    const column = group && columnOf(desk.reports, group)
+    const needs = ['date' as const, ...found.map((one) => one.column), column].filter((one) => one !== undefined)
+    const of = { report: reportWith(desk.reports, needs), where, brands: brands.map(({ id }) => id), column }
+    const { rows, missing, total } = await measure(question, asked, of)
+    const title = [by === 'none' ? '' : ` by ${by}`, ...found.map(onlyThis)].join('')
+    const subject = found.find((one) => one.by === 'topic' || one.by === 'prompt')
     return {
-      ...about,
+      ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report))),
       sentences: [
-        !isPlain && `${kindOf(of.metric).title}${by}${only}.`,
-        missing ?? (page.length === 0 && 'There are no answers in this period.'),
+        title !== '' && `${kindOf(metric).title}${title}.`,
+        missing ?? (rows.length === 0 && 'There are no answers in this period.'),
       ],
-      rows: page.map((row) => ({ row, line: lineOf(row, grain !== undefined, dimension) })),
-      ...{ total, narrower: 'narrow it by brand, topic, channel or period' },
-      notes: [...notes, ...cautions(plan, page)],
-      link: subject
-        ? question.link('', `/insights/${subject.by as 'topic'}`, { [subject.by]: subject.id })
-        : question.link(),
+      ...{ rows, total, narrower: 'narrow it by brand, topic, channel or period' },
+      line: (row: Measured) => lineOf(row, grain !== undefined, group),
+      link: question.link('', subject?.by as 'topic' | 'prompt' | undefined, subject?.id),
     }
   },
 })
 
-/** What is read: names are found, and the report is chosen. */
-async function planOf(desk: Desk, asked: Asked) {
-  const { by, metric = 'visibility' } = asked
-  const [grain, dimension] = [GRAINS.find((one) => one === by), DIMENSIONS.find((one) => one === by)]
-  const usual = by === 'month' && (asked.from ?? asked.to) === undefined ? WEEKS_BY_MONTH : undefined
-  const compare = grain === undefined ? asked.compare : 'none'
-  const question = await openQuestion(desk, { ...asked, weeks: asked.weeks ?? usual, compare }, grain && { grain })
-  const brands = chooseBrands(question, asked.brands)
-  const { found, columns, where } = await narrow(question, asked)
-  const isPlain = by === 'none' && found.length === 0
-  const column = dimension && columnOf(desk, dimension)
-  const needs = new Set<Dimension>(['date', ...columns, ...(column ? [column] : [])])
-  const report = isPlain ? ['date' as const] : reportWith(desk, [...needs])
-  const of = { metric, report, where, brands: brands.map(({ id }) => id), column }
-  return { question, grain, dimension, found, isPlain, brands, of }
-}
-
-function chooseBrands({ owns, rivals, brands, own }: Question, asked: readonly string[]): Named[] {
-  if (asked.includes('own')) own()
-  const words = new Map<string, readonly Named[]>(Object.entries({ own: owns, rivals, all: brands }))
-  return [...new Set(asked.flatMap((name) => words.get(name) ?? [find('brand', name, brands)]))]
-}
-
-/** By time or by a dimension. */
-function split({ question, grain, of }: Plan) {
-  const write = grain === undefined ? grouped : overTime
-  return question.page<Measured>((context) => write(context, of), 'true', `*, ${text(of.metric)} as metric`)
-}
-
-/** Over the whole period, as the headlines of the page. */
-async function totals({ question, brands }: Plan, { metric, offset, limit }: Asked) {
-  const all: Measured[] = []
-  for (const { id: brand_id, name: brand } of brands) {
-    question.context.own = text(brand_id)
-    const { rows, missing } = await question.read<Measured>('summary')
-    if (missing !== undefined) return { rows: [], missing, total: 0 }
-    all.push(...rows.map((row) => ({ ...row, brand_id, brand })))
-  }
-  const isAll = metric === undefined && brands.length === 1
-  const rows = all.filter((row) => row.sample !== null && (isAll || row.metric === (metric ?? 'visibility')))
-  if (!isAll) rows.sort((a, b) => (b.value ?? -1) - (a.value ?? -1))
-  return { rows: rows.slice(offset, offset + limit), missing: undefined, total: rows.length }
-}
-
-function cautions({ grain, dimension }: Plan, rows: readonly Measured[]) {
-  const judged = rows.filter(({ verdict }) => ['up', 'down', 'no_clear_change'].includes(verdict ?? '')).length
+function cautions(rows: readonly { verdict: string }[], by: string) {
+  const compared = rows.filter(({ verdict }) => ['up', 'down', 'no_clear_change'].includes(verdict)).length
+  const isLong = by === 'week' || by === 'month'
   return [
-    grain !== undefined && `The ${grain}s are not judged against each other: find_changes does that.`,
-    (grain === 'week' || grain === 'month') && `Only ${grain}s that begin in the period are listed, as a whole.`,
-    judged >= MANY && `Of ${judged} comparisons, about one in 20 is called clear by chance; see find_changes.`,
-    dimension === 'tag' && 'A prompt can have several tags: rows overlap and must not be added up.',
+    (isLong || by === 'day') && `The ${by}s are not judged against each other: find_changes does that.`,
+    isLong && `Only ${by}s that begin in the period are listed, as a whole.`,
+    compared >= MANY && `Of ${compared} comparisons, about one in 20 is called clear by chance; see find_changes.`,
+    by === 'tag' && 'A prompt can have several tags: rows overlap and must not be added up.',
   ]
 }
 
+interface Wanted {
+  metric?: Metric | undefined
+  by: string
+  offset: number
+}
+
+/** One metric, or all four of one brand as a whole, which are so few that no part of them is read. */
+async function measure({ page }: Question, asked: Wanted, of: Omit<Parameters<typeof grouped>[1], 'metric'>) {
+  const write = GRAINS.some((grain) => grain === asked.by) ? overTime : grouped
+  const read = async (metric: Metric, offset: number) => {
+    const columns = `*, ${text(metric)} as metric`
+    const found = await page<Measured>((context) => write(context, { ...of, metric }), { columns, offset })
+    return { ...found, rows: found.rows.map(judged) }
+  }
+  const isWhole = asked.by === 'none' && of.where === '' && of.brands.length === 1
+  if (asked.metric !== undefined || !isWhole) return read(asked.metric ?? 'visibility', asked.offset)
+  const rows = []
+  for (const metric of METRICS) rows.push(...(await read(metric, 0)).rows)
+  return { rows, missing: undefined, total: undefined }
+}
+
+const onlyThis = ({ by, name }: { by: Group; name: string }) => `, only ${by} ${quoted(name, TEXT_LENGTH)}`
+
+/** What numbers are narrowed to. */
+async function narrow({ desk, context }: Question, asked: Partial<Record<Group, string | undefined>>) {
+  const found: (Named & { by: Group; column: Dimension })[] = []
+  for (const by of GROUPS) {
+    const [name, column] = [asked[by], columnOf(desk.reports, by)]
+    if (name === undefined) continue
+    // Countries are those of prompts, and models have no names.
+    const of = NAMES[column] ?? { table: by === 'country' ? 'prompts' : 'models', name: column }
+    const all = await desk.run<Named>(
+      `select distinct ${column} as id, coalesce(${of.name}, ${column}) as name from ${context.of(of.table)}
+where project_id = ${context.project} and ${column} is not null order by 2, 1 limit ${MOST_PROMPTS}`,
+    )
+    found.push({ by, column, ...find(by, name, all) })
+  }
+  return found
+}
+
+function chooseBrands({ brands, brand }: Question, asked: readonly string[]): Named[] {
+  const of = (isOwn: boolean) => brands.filter((one) => one.isOwn === isOwn)
+  if (asked.includes('own')) brand()
+  const words = new Map<string, readonly Named[]>(Object.entries({ own: of(true), rivals: of(false), all: brands }))
+  return [...new Set(asked.flatMap((name) => words.get(name) ?? [find('brand', name, brands)]))]
+}
+
+/** A change that is not clear is not given, only the interval in which it lies. */
+function judged(row: Measured) {
+  const verdict = row.verdict ?? ((row.previous_value ?? null) === null ? 'not_compared' : 'no_interval')
+  return { ...row, verdict, change: verdict === 'up' || verdict === 'down' ? row.change : null }
+}
+
 function lineOf(row: Measured, isTime: boolean, dimension: string | undefined): string {
-  const { metric, brand, is_complete, is_provisional } = row
   const name = row.name ?? (dimension && `(no ${dimension})`)
   const group = name === undefined ? '' : `${isTime ? name : quoted(name, TEXT_LENGTH)}, `
-  const state = `${isTime && !is_complete ? '; incomplete' : ''}${isTime && is_provisional !== false ? '; may still change' : ''}`
-  const number = `${kindOf(metric).title.toLowerCase()} ${numberOf(metric, row)}`
-  return `${group}${quoted(brand)}: ${number}${state}.${changeOf(metric, row)}`
+  const state = `${isTime && !row.is_complete ? '; incomplete' : ''}${isTime && row.is_provisional !== false ? '; may still change' : ''}`
+  const number = `${kindOf(row.metric).title.toLowerCase()} ${numberOf(row.metric, row)}`
+  return `${group}${quoted(row.brand)}: ${number}${state}.${changeOf(row.metric, row)}`
 }
 
 type Lead = Row & { own_answers: number }
@@ -173,42 +174,41 @@ export const compareBrands = defineTool({
   about:
     'Shares from 0 to 1 with 95 % intervals. name is the topic or channel; answers is the sample of the rival. ' +
     'lead is given only if lead_verdict is ahead or behind.',
-  async answer(desk, asked) {
-    const { by, limit, offset } = asked
+  async answer(desk, { by, ...asked }) {
     const question = await openQuestion(desk, asked)
-    const { context, filters, rivals, read } = question
-    const own = question.own(asked.brand)
-    const chosen = asked.rival === undefined ? undefined : find('rival', asked.rival, rivals)
+    const { filters, brands, chooseRival, read } = question
+    const own = question.brand(asked.brand, true)
+    const rivals = brands.filter(({ isOwn }) => !isOwn)
+    filters.rival = asked.rival && find('rival', asked.rival, rivals).id
+    const column = by === 'none' ? undefined : columnOf(desk.reports, by)
     const all = await read<Lead>('head-to-head')
-    const rival = chosen ?? rivals.find(({ id }) => id === all.rows[0]?.rival_brand_id)
-    const column = by === 'none' ? undefined : columnOf(desk, by)
-    context.rival = text(rival?.id ?? '')
+    const rival = chooseRival(all.rows)
     if (column !== undefined) filters.rival = rival?.id
-    const { rows, missing } = column === undefined ? all : await read<Lead>((of) => headToHeadBy(of, column))
-    const leads = rows.filter(({ rival_brand_id }) => chosen === undefined || rival_brand_id === chosen.id)
-    const { notes, ...about } = await question.about(column && reportName(desk.reports, ['date', column]))
+    const { rows, missing } = column === undefined ? all : await read<Lead>((context) => headToHeadBy(context, column))
+    const leads = rows.filter((row) => filters.rival === undefined || row.rival_brand_id === filters.rival)
     const against = column === undefined ? 'its rivals' : `${quoted(rival?.name ?? '')} by ${by}`
+    const stream = column && reportName(desk.reports, ['date', column])
     return {
-      ...about,
+      ...(await question.about(['A lead is clear only if the two 95 % intervals do not overlap.'], stream)),
       sentences: [
         missing ?? `${quoted(own.name)} against ${against}, in the same answers.`,
         leads.length === 0 && 'There are no answers in this period.',
       ],
-      rows: leads.slice(offset, offset + limit).map((row) => ({
-        row: { ...row, lead: ['ahead', 'behind'].includes(row.lead_verdict) ? row.lead : null },
-        line: `${column === undefined ? '' : `${quoted(row.name ?? `(no ${by})`)}: `}${leadOf(row, own.name)}`,
-      })),
-      ...{ total: leads.length, narrower: 'name one rival' },
-      notes: [...notes, 'A lead is clear only if the two 95 % intervals do not overlap.'],
-      link: question.link('head-to-head'),
+      rows: leads.map((row) => ({ ...row, lead: ['ahead', 'behind'].includes(row.lead_verdict) ? row.lead : null })),
+      line: (row: Lead) =>
+        `${column === undefined ? '' : `${quoted(row.name ?? `(no ${by})`)}: `}${leadOf(row, own.name)}`,
+      ...{ narrower: 'name one rival', link: question.link('head-to-head') },
     }
   },
 })
 
 function leadOf(row: Lead, own: string): string {
-  const mine = shareWith(row.own_visibility, row.own_visibility_low, row.own_visibility_high)
-  const theirs = shareWith(row.rival_visibility, row.rival_visibility_low, row.rival_visibility_high)
+  const share = (of: 'own' | 'rival') => {
+    const [low, high] = [row[`${of}_visibility_low`], row[`${of}_visibility_high`]]
+    return `${percent(row[`${of}_visibility`])}${low === null ? '' : ` (${interval(low, high)})`}`
+  }
   const both = row.own_share_of_both === null ? '' : `, with ${percent(row.own_share_of_both)} of the mentions of both`
-  const numbers = `${quoted(own)} ${mine} of ${whole(row.own_answers)} answers, ${quoted(row.rival_brand)} ${theirs}`
-  return `${numbers} of ${whole(row.answers)}. ${verdictFor(row.lead_verdict).words}${both}.`
+  const mine = `${quoted(own)} ${share('own')} of ${whole(row.own_answers)} answers`
+  const theirs = `${quoted(row.rival_brand)} ${share('rival')} of ${whole(row.answers)}`
+  return `${mine}, ${theirs}. ${verdictFor(row.lead_verdict).words}${both}.`
 }

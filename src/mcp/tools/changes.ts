@@ -1,11 +1,8 @@
 import * as z from 'zod'
-import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { ENOUGH, percent, whole } from '../../web/insights/format.ts'
 import type { Row, Section } from '../../web/insights/read-page.ts'
 import { text } from '../../web/insights/sql.ts'
-import { findIn } from '../dimensions.ts'
-import { find } from '../names.ts'
 import { changeOf, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD } from '../question.ts'
 
@@ -28,11 +25,9 @@ export const findChanges = defineTool({
   about:
     'Clear changes of shares from 0 to 1, the clearest first. ' +
     'grain says what is compared: topic and model, topic, model, or brand.',
-  async answer(desk, asked) {
-    const { brand: name, direction } = asked
+  async answer(desk, { direction, ...asked }) {
     const question = await openQuestion(desk, asked)
-    const brand =
-      name === 'all' ? undefined : name === undefined ? question.own() : find('brand', name, question.brands)
+    const brand = asked.brand === 'all' ? undefined : question.brand(asked.brand)
     const counts = 'coalesce(max(judged_count), 0) as judged, coalesce(max(clear_count), 0) as clear'
     const {
       rows: [counted],
@@ -42,85 +37,83 @@ export const findChanges = defineTool({
       (sql) => `select ${counts} from (\n${sql}\n) m`,
     )
     const verdicts = direction === 'both' ? "'up', 'down'" : text(direction)
-    const isAsked = `q_value <= 0.1 and clarity > 1 and verdict in (${verdicts})`
     const ofBrand = brand === undefined ? '' : ` and brand_id = ${text(brand.id)}`
-    const { rows, total } = await question.page<Row>('movers', `${isAsked}${ofBrand}`)
+    const { rows, total } = await question.page<Row>('movers', {
+      where: `q_value <= 0.1 and clarity > 1 and verdict in (${verdicts})${ofBrand}`,
+      // What is of all topics has the same name as a topic may have.
+      columns: `*, case when grain like '%topic%' then topic end as topic`,
+    })
     const kind = { both: 'rise or fall', up: 'rise', down: 'fall' }[direction]
     const judged = `Of ${whole(counted?.judged ?? 0)} changes of all brands with at least ${ENOUGH} answers in both periods`
+    const none = `None of them is a ${kind} of ${brand === undefined ? 'any brand' : quoted(brand.name)}.`
     const about = await question.about()
     return {
       ...about,
       sentences: [
         counted && `${judged}, ${whole(counted.clear)} are clear at a false discovery rate of 10 %.`,
-        counted &&
-          total === 0 &&
-          `None of them is a ${kind} of ${brand === undefined ? 'any brand' : quoted(brand.name)}.`,
+        counted && total === 0 && none,
         !about.notes.includes(missing) && missing,
       ],
-      rows: rows.map((row) => ({ row: { ...row, topic: hasTopic(row) ? row.topic : null }, line: lineOf(row) })),
-      ...{ total, narrower: 'name one brand or one direction', link: question.link('movers') },
+      ...{ rows, total, line: changeLine, narrower: 'name one brand or one direction', link: question.link('movers') },
     }
   },
 })
 
-const hasTopic = ({ grain }: Row) => grain.includes('topic')
-
-function lineOf(row: Row): string {
-  const {
-    visibility: value,
-    previous_visibility: previous_value,
-    previous_answers: previous_sample,
-    answers: sample,
-  } = row
-  const where = [
-    hasTopic(row) && `topic ${quoted(row.topic)}`,
-    row.model_id !== null && `model ${quoted(row.model_id)}`,
-  ]
+function changeLine({ answers: sample, previous_answers: previous_sample, ...row }: Row): string {
+  const { visibility: value, previous_visibility: previous_value, brand, topic, model_id } = row
+  const where = `${topic === null ? '' : `, topic ${quoted(topic)}`}${model_id === null ? '' : `, model ${quoted(model_id)}`}`
   const change = changeOf('visibility', { ...row, value, sample, previous_value, previous_sample })
-  const subject = [quoted(row.brand), ...where].filter(Boolean).join(', ')
-  return `${subject}: ${percent(value)} of ${whole(sample)} answers.${change}`
+  return `${quoted(brand)}${where}: ${percent(value)} of ${whole(sample)} answers.${change}`
 }
 
-const DOMAIN_LENGTH = 255
+const URL_LENGTH = 255
 const MOST_RIVALS = 5
-const noFewer = (number: number | null, noun: string) => count(number ?? 0, noun)
+const rivalsOf = (names: readonly string[]) => quotedList(names, MOST_RIVALS)
 
-/** What is listed: a section of the page, its title, and each row in words. */
-const KINDS = {
+interface Kind {
+  section: Section
+  title: string
+  /** Where the page shows it. */
+  anchor: string
+  note: string
+  line(row: Row): string
+}
+
+const KINDS: Record<'prompts' | 'sources' | 'pages', Kind> = {
   prompts: {
-    ...{
-      section: 'absent-prompts',
-      title: 'Prompts by model whose answers of a week name rivals and never',
-      anchor: 'absent-prompts',
-    },
+    section: 'absent-prompts',
+    title: 'Prompts by model whose answers of a week name rivals and never',
+    anchor: 'absent-prompts',
     note: `A brand that no answer names may still be visible: up to 35 % with 7 answers, 11 % with ${ENOUGH}.`,
-    line: (row: Row) =>
-      `${quoted(row.prompt, TEXT_LENGTH)} in ${quoted(row.model_id ?? '(no model)')}: absent from ` +
-      `${noFewer(row.answers, 'answer')} in ${noFewer(row.weeks_absent, 'week')}` +
-      `${(row.answers ?? 0) < ENOUGH ? ', too few for a conclusion' : ''}; best rival ` +
-      `${percent(row.best_rival_visibility)} in its best week ` +
-      `(${quotedList((row.rivals_in_their_best_week ?? '').split(', '), MOST_RIVALS)}).`,
+    line({ answers, weeks_absent, best_rival_visibility, rivals_in_their_best_week: rivals, ...row }) {
+      const absent = `absent from ${count(answers ?? 0, 'answer')} in ${count(weeks_absent ?? 0, 'week')}`
+      const few = (answers ?? 0) < ENOUGH ? ', too few for a conclusion' : ''
+      const best = `best rival ${percent(best_rival_visibility)} in its best week (${rivalsOf((rivals ?? '').split(', '))})`
+      return `${quoted(row.prompt, TEXT_LENGTH)} in ${quoted(row.model_id ?? '(no model)')}: ${absent}${few}; ${best}.`
+    },
   },
   sources: {
-    ...{
-      section: 'source-gaps',
-      title: 'Domains cited for prompts where rivals appear and no answer names',
-      anchor: 'sources',
-    },
+    section: 'source-gaps',
+    title: 'Domains cited for prompts where rivals appear and no answer names',
+    anchor: 'sources',
     note: 'A citation does not show that the source names a brand, nor that it made the answer.',
-    line: (row: Row) =>
-      `${quoted(row.domain, DOMAIN_LENGTH)}${row.classification === null ? '' : ` (${quoted(row.classification)})`}: cited ` +
-      `${whole(row.citation_count)} times in ${noFewer(row.weeks, 'week')}, for up to ` +
-      `${noFewer(row.most_prompts_in_a_week, 'prompt')} a week.`,
+    line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }) {
+      const kind = classification === null ? '' : ` (${quoted(classification)})`
+      const cited = `cited ${whole(citation_count)} times in ${count(weeks ?? 0, 'week')}`
+      return `${quoted(domain, URL_LENGTH)}${kind}: ${cited}, for up to ${count(most ?? 0, 'prompt')} a week.`
+    },
   },
   pages: {
-    ...{ section: 'source-pages', title: 'Cited pages that mention rivals and not', anchor: 'sources' },
+    section: 'source-pages',
+    title: 'Cited pages that mention rivals and not',
+    anchor: 'sources',
     note: 'A citation does not show that the page made the answer.',
-    line: (row: Row) =>
-      `${quoted(row.url, DOMAIN_LENGTH)}${row.title === null ? '' : `, titled ${quoted(row.title)}`}: cited ` +
-      `${whole(row.citation_count)} times; mentions ${quotedList([row.rival_names ?? []].flat(), MOST_RIVALS)}.`,
+    line({ url, title, citation_count, rival_names }) {
+      const page = `${quoted(url, URL_LENGTH)}${title === null ? '' : `, titled ${quoted(title)}`}`
+      return `${page}: cited ${whole(citation_count)} times; mentions ${rivalsOf([rival_names ?? []].flat())}.`
+    },
   },
-} satisfies Record<string, { section: Section; title: string; anchor: string; note: string; line(row: Row): string }>
+}
 
 export const findGaps = defineTool({
   name: 'find_gaps',
@@ -130,8 +123,6 @@ export const findGaps = defineTool({
   input: {
     brand: aName('An own brand, by name or id; by default the first.').optional(),
     kind: z.enum(['prompts', 'sources', 'pages']).default('prompts'),
-    topic: aName('Only prompts of this topic.').optional(),
-    domain: aName('Only pages of this domain.').optional(),
     ...PERIOD,
   },
   columns: {
@@ -142,25 +133,15 @@ export const findGaps = defineTool({
   about:
     'Prompts, domains or pages; columns of other kinds are null. ' +
     'best_rival_visibility is the highest of a week, from 0 to 1.',
-  async answer(desk, { kind, domain, ...asked }) {
-    const { section, title, anchor, note, line } = KINDS[kind]
-    if (domain !== undefined && kind !== 'pages') throw new UsageError('domain: allowed only with kind pages')
-    if (asked.topic !== undefined && kind !== 'prompts') throw new UsageError('topic: allowed only with kind prompts')
-    const subject = domain === undefined ? {} : { domain }
-    const question = await openQuestion(desk, asked, { subject })
-    const own = question.own(asked.brand)
-    const topic = asked.topic === undefined ? undefined : await findIn(question, 'topic', asked.topic)
-    const { rows, total, missing } = await question.page<Row>(section, topic && `topic_id = ${text(topic.id)}`)
-    const name = topic?.name ?? domain
-    const only = name === undefined ? '' : ` (only ${quoted(name)})`
-    const { notes, ...about } = await question.about()
+  async answer(desk, asked) {
+    const { section, title, anchor, note, line } = KINDS[asked.kind]
+    const question = await openQuestion(desk, asked)
+    const own = question.brand(asked.brand, true)
+    const { rows, total, missing } = await question.page<Row>(section)
     return {
-      ...about,
-      sentences: [missing ?? `${title} ${quoted(own.name)}${only}, in complete weeks: ${whole(total)}.`],
-      rows: rows.map((row) => ({ row, line: line(row) })),
-      ...{ total, narrower: kind === 'pages' ? 'name one domain' : 'ask for a shorter period' },
-      notes: [...notes, note],
-      link: domain === undefined ? question.link(anchor) : question.link('', '/insights/source', subject),
+      ...(await question.about([note])),
+      sentences: [missing ?? `${title} ${quoted(own.name)}, in complete weeks: ${whole(total)}.`],
+      ...{ rows, total, line, narrower: 'ask for a shorter period', link: question.link(anchor) },
     }
   },
 })

@@ -1,16 +1,28 @@
 import type { Day } from '../../core/day.ts'
+import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
+import { percent } from '../../web/insights/format.ts'
+import { grouped, reportWith } from '../../web/insights/measure-statements.ts'
 import { text } from '../../web/insights/sql.ts'
 import { href } from '../../web/pages/layout.ts'
-import { find, type Named } from '../names.ts'
-import { inert, MOST_IN_LIST, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
-import { type Desk, defineTool, findProject } from '../question.ts'
+import {
+  find,
+  inert,
+  type MeasuredRow,
+  MOST_IN_LIST,
+  type Named,
+  numberOf,
+  quoted,
+  quotedList,
+  TEXT_LENGTH,
+} from '../phrases.ts'
+import { aDay, aName, type Desk, defineTool, findProject, openQuestion } from '../question.ts'
 
-/* What there is, and whether it can be trusted. */
+/* What there is, whether it can be trusted, and why it is what it is. */
 
 const LISTS = ['own_brands', 'rivals', 'channels', 'topics', 'tags'] as const
-type Days = Record<'complete_from' | 'complete_to', Day | null>
-type ProjectRow = Named & Days & Record<(typeof LISTS)[number], string[]> & { is_stale: boolean | null }
+type ProjectRow = Named &
+  Record<(typeof LISTS)[number], string[]> & { complete_from: Day; complete_to: Day | null; is_stale: boolean | null }
 
 export const listProjects = defineTool({
   name: 'list_projects',
@@ -19,44 +31,31 @@ export const listProjects = defineTool({
     'Ask this first: other tools take these names.',
   input: {},
   columns: {
-    ...{
-      texts: 'id name complete_from complete_to',
-      numbers: 'missing_days',
-      flags: 'is_stale',
-      lists: LISTS.join(' '),
-    },
+    texts: 'id name complete_from complete_to',
+    numbers: 'missing_days',
+    flags: 'is_stale',
+    lists: LISTS.join(' '),
   },
   about: 'Projects. All days from complete_from to complete_to are complete.',
-  async answer(desk, { project, limit, offset }) {
-    const names = (await hasChannels(desk)) ? ['model_channels', 'c.name'] : ['models', 'c.model_id']
-    const all = await desk.rows<ProjectRow>('projects', {}, { channels: names[0]!, channel_name: names[1]! })
-    const chosen = project === undefined ? all : [find('project', project, all)]
-    const lineOf = (row: ProjectRow) => {
-      const days =
-        row.complete_to === null ? 'no day is complete' : `complete from ${row.complete_from} to ${row.complete_to}`
-      const lists = LISTS.map((name) => `${name.replace('_', ' ')}: ${quotedList(row[name])}`).join('; ')
-      return `${quoted(row.name)} (${inert(row.id)}): ${days}${row.is_stale === false ? '' : ', and stale'}; ${lists}.`
-    }
-    const isCut = chosen.some((row) => LISTS.some((name) => row[name].length > MOST_IN_LIST))
+  async answer(desk, { project }) {
+    const all = await desk.rows<ProjectRow>('projects')
+    const rows = project === undefined ? all : [find('project', project, all)]
+    const isCut = rows.some((row) => LISTS.some((name) => row[name].length > MOST_IN_LIST))
     return {
+      sentences: [`${count(all.length, 'project')}. Today is ${desk.today}, UTC.`],
+      ...{ rows, line: projectLine, narrower: 'name one project', link: desk.pages && `${desk.pages}/insights` },
       notes: [
         isCut && `Lists show ${MOST_IN_LIST} names; get_visibility lists all brands, and all by topic, channel or tag.`,
       ],
-      sentences: [`${count(all.length, 'project')}. Today is ${desk.today}, UTC.`],
-      rows: chosen.slice(offset, offset + limit).map((row) => ({ row, line: lineOf(row) })),
-      ...{ total: chosen.length, narrower: 'name one project', link: desk.pages && `${desk.pages}/insights` },
     }
   },
 })
 
-async function hasChannels({ readable, run, warehouse }: Desk): Promise<boolean> {
-  if (!readable.has('model_channels')) return false
-  return (await run(`select from ${warehouse.schema}.model_channels where name is not null limit 1`)).length > 0
+function projectLine({ id, name, complete_from, complete_to, is_stale, ...row }: ProjectRow): string {
+  const days = complete_to === null ? 'no day is complete' : `complete from ${complete_from} to ${complete_to}`
+  const lists = LISTS.map((list) => `${list.replace('_', ' ')}: ${quotedList(row[list])}`).join('; ')
+  return `${quoted(name)} (${inert(id)}): ${days}${is_stale === false ? '' : ', and stale'}; ${lists}.`
 }
-
-const PROBLEMS = { missing_days: 'missing', held_days: 'held for review', unreconciled_days: 'unreconciled' } as const
-type Freshness = Record<keyof typeof PROBLEMS, number | null> &
-  Record<'is_stale' | 'is_fine', boolean> & { stream: string; last_read_at: Date | null; quarantined_rows: number }
 
 export const checkData = defineTool({
   name: 'check_data',
@@ -70,44 +69,84 @@ export const checkData = defineTool({
     flags: 'is_stale is_fine',
   },
   about: 'Streams, those that need attention first. Unreconciled days do not add up to the totals of the service.',
-  async answer(desk, { project: asked, limit, offset }) {
-    const project = await findProject(desk, asked)
-    const streams = await desk.rows<Freshness>('streams', { project: project.id })
-    const wrong = streams.filter(({ is_fine }) => !is_fine).length
-    const all = count(streams.length, 'stream')
+  async answer(desk, asked) {
+    const project = await findProject(desk, asked.project)
+    const rows = await desk.rows<{ stream: string; state: string; is_fine: boolean }>('streams', {
+      project: project.id,
+    })
+    const wrong = rows.filter(({ is_fine }) => !is_fine).length
+    const all = count(rows.length, 'stream')
     return {
       project,
       sentences: [
         wrong === 0 ? `All ${all} are fresh and whole.` : `${wrong} of ${all} need attention.`,
         ...(await readLedger(desk, project.id)),
       ],
-      rows: streams.slice(offset, offset + limit).map((row) => ({ row, line: stateOf(row) })),
-      ...{ total: streams.length, link: desk.pages && `${desk.pages}${href('/', { project: project.id })}` },
+      ...{ rows, link: desk.pages && `${desk.pages}${href('/', { project: project.id })}` },
+      line: ({ stream, state }: (typeof rows)[number]) => `${inert(stream)}: ${state}.`,
     }
   },
 })
-
-const minuteOf = (time: Date) => `${time.toISOString().slice(0, 16).replace('T', ' ')} UTC`
-
-function stateOf({ stream, last_read_at, is_stale, quarantined_rows, ...days }: Freshness): string {
-  const problems = Object.entries(PROBLEMS).map(([name, words]) => {
-    const number = days[name as keyof typeof PROBLEMS] ?? 0
-    return number > 0 && `${count(number, 'day')} ${words}`
-  })
-  const rejects = quarantined_rows > 0 && `${count(quarantined_rows, 'row')} in quarantine`
-  const all = [is_stale && 'stale', ...problems, rejects].filter(Boolean).join(', ')
-  return `${inert(stream)}: ${all || 'fine'}; ${last_read_at === null ? 'never read' : `last read ${minuteOf(last_read_at)}`}.`
-}
 
 /** The last runs and the reasons of quarantine, from the ledger, which a restricted reader may not read. */
 async function readLedger(desk: Desk, project: string): Promise<string[]> {
   const schema = `to_regnamespace(quote_ident(${text(desk.warehouse.opsSchema)}))`
   const [found] = await desk.run<{ may: boolean | null }>(`select has_schema_privilege(${schema}, 'usage') as may`)
   if (found?.may !== true) return ['The last runs and the reasons of quarantine are not visible to this role.']
-  const entries = await desk.rows<{ what: string; state: string; at: Date; rows: number | null }>('ledger', { project })
-  return entries.map(({ what, state, at, rows }) =>
-    rows === null
-      ? `${inert(what)}: ${state}, began ${minuteOf(at)}.`
-      : `${inert(what)}, ${count(rows, 'row')}: ${quoted(state, TEXT_LENGTH)}.`,
-  )
+  const entries = await desk.rows<{ what: string; state: string }>('ledger', { project })
+  return entries.map(({ what, state }) => `${inert(what, TEXT_LENGTH)}: ${quoted(state, TEXT_LENGTH)}.`)
+}
+
+type Reason = Record<'name' | 'words', string>
+type DayRow = MeasuredRow &
+  Record<'usual' | 'answers' | 'usual_answers', number | null> &
+  Record<'is_unusual' | 'are_unusual', boolean | null>
+
+export const explainDay = defineTool({
+  name: 'explain_day',
+  description:
+    'Why the number of a day is what it is, or changed: whether the day is unusual, missing, held, restated or ' +
+    'unreconciled, edits of brands, models that answered less, and the prompts and chats behind it.',
+  input: { day: aDay('The day, UTC.'), brand: aName('By default the first own brand.').optional() },
+  columns: { texts: 'kind name detail', numbers: 'count sample' },
+  about:
+    'Reasons by kind. state: streams whose day is not as it should be. edit: a brand that changed. model: chats of the ' +
+    'list, and answers of the report as sample. prompt: answers that name the brand, of a sample, with ids of chats.',
+  async answer(desk, { day, ...asked }) {
+    if (day > desk.today) throw new UsageError(`day: got ${day}; allowed: days up to today, ${desk.today}`)
+    const question = await openQuestion(desk, { ...asked, from: day, to: day })
+    const brand = question.brand(asked.brand)
+    const values = { project: question.project.id, brand: brand.id, day }
+    const report = reportWith(desk.reports, ['date', 'prompt_id'])
+    const of = { metric: 'visibility', report, where: '', brands: [brand.id], column: 'prompt_id' } as const
+    const { of: named, project } = question.context
+    const chats = `select chat_id from ${named('chats')} c where project_id = ${project} and date = ${text(day)} and prompt_id = id`
+    const prompts = await question.read<Reason>(
+      (context) => grouped(context, of),
+      (sql) => `select 'prompt' as kind, name, chats as detail, count, sample,
+  concat('named in ', count, ' of ', sample, ' answers', ' (chats ' || chats || ')') as words
+from (\n${sql}\n) g
+cross join lateral (select string_agg(chat_id, ', ') as chats from (${chats} order by chat_id limit 2) c) c
+order by value, name`,
+    )
+    const [value] = await desk.rows<DayRow>('day', values)
+    const number =
+      value && `visibility ${numberOf('visibility', value)}; ${usual(value.is_unusual, value.usual, percent)}`
+    const answers = value && `${count(value.answers ?? 0, 'answer')}; ${usual(value.are_unusual, value.usual_answers)}`
+    return {
+      ...(await question.about(['Unusual days also happen by chance: about one in seven while there is a trend.'])),
+      sentences: [
+        number ? `${quoted(brand.name)}: ${number}.` : `There is no number of ${quoted(brand.name)} on this day.`,
+        answers && `The day has ${answers}.`,
+      ],
+      rows: [...(await desk.rows<Reason>('reasons', values)), ...prompts.rows],
+      line: ({ name, words }: Reason) => `${quoted(name, TEXT_LENGTH)}: ${inert(words, TEXT_LENGTH)}.`,
+      link: question.link(),
+    }
+  },
+})
+
+function usual(is: boolean | null, value: number | null, show: (value: number) => unknown = String): string {
+  if (is === null || value === null) return 'what is usual is not known'
+  return `${is ? 'unusual' : 'not unusual'}: the same weekday of the eight weeks before had ${show(value)}`
 }

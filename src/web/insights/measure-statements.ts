@@ -1,6 +1,10 @@
+import type { ReportConfig } from '../../core/config/load.ts'
+import { UsageError } from '../../core/errors.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
+import { reportBy } from '../../warehouse/schema/views.ts'
 import { ENOUGH } from './format.ts'
 import {
+  byChannelIfThere,
   type Context,
   charted,
   type Measure,
@@ -19,6 +23,28 @@ import { LEADS } from './statements.ts'
 
 export const METRICS = ['visibility', 'share_of_voice', 'position', 'sentiment'] as const
 export type Metric = (typeof METRICS)[number]
+
+/** By what numbers are split or narrowed. */
+export const GROUPS = ['topic', 'channel', 'country', 'tag', 'prompt'] as const
+export type Group = (typeof GROUPS)[number]
+
+export function columnOf(reports: readonly ReportConfig[], group: Group): Dimension {
+  if (group === 'channel') return byChannelIfThere(reports, 'topic_id')
+  return ({ topic: 'topic_id', country: 'country_code', tag: 'tag_id', prompt: 'prompt_id' } as const)[group]
+}
+
+/** The report with the fewest other dimensions. Sums over tags or chats would count answers twice. */
+export function reportWith(reports: readonly ReportConfig[], needs: readonly Dimension[]): Dimension[] {
+  const ofBrands = reports.filter((report) => reportBy(reports, report.dimensions) === report)
+  const all = ofBrands.map(({ dimensions }) => dimensions).sort((a, b) => a.length - b.length)
+  const isSafe = (name: Dimension) => needs.includes(name) || (name !== 'tag_id' && name !== 'chat_id')
+  const found = all.find((dimensions) => needs.every((name) => dimensions.includes(name)) && dimensions.every(isSafe))
+  if (found !== undefined) return found
+  const words = (dimensions: readonly Dimension[]) =>
+    dimensions.flatMap((name) => (name === 'date' ? [] : name.replace(/_(id|code)$/, ''))).join(' and ')
+  const possible = all.map(words).filter((by) => by !== '')
+  throw new UsageError(`no report by ${words(needs)} is configured; possible are: ${possible.join('; ')}`)
+}
 
 interface Asked {
   metric: Metric

@@ -1,5 +1,5 @@
--- The last week of which all days are complete, and the last day that was read.
-select max(week) filter (where days = 7) as week, max(last) as last
+-- The last day of the last complete week, or the last day that was read.
+select coalesce(max(week) filter (where days = 7) + 6, max(last)) as day
 from (
   select date_trunc('week', s.date::timestamp)::date as week, count(*) filter (where {whole}) as days, max(s.date) as last
   from {schema}.data_status s
