@@ -1,12 +1,8 @@
-import { countDays, type Range } from '../core/day.ts'
+import type { Range } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
-import { count, didYouMean, listSome } from '../core/text.ts'
-import { ENOUGH, interval, measured, points, pointsInterval, whole } from '../web/insights/format.ts'
-import type { Metric } from '../web/insights/measure-statements.ts'
-import type { DaysRead } from '../web/insights/read-page.ts'
-import { CHART_KINDS } from '../web/insights/series.ts'
+import { didYouMean, listSome } from '../core/text.ts'
 
-/* How answers are phrased: names and texts as data, each number with its interval, its sample and a verdict, and what days leave open. */
+/* Texts of the service and of callers as data, and the names that people say. */
 
 const NAME_LENGTH = 80
 export const TEXT_LENGTH = 160
@@ -70,58 +66,6 @@ export function find<T extends Named>(kind: string, asked: string, all: readonly
   }
   const near = all.map(({ name }) => inert(name))
   throw new UsageError(`unknown ${kind} "${inert(asked)}"${didYouMean(inert(asked), near) || ';'} ${listed(kind, all)}`)
-}
-
-/** A number as the statements of the insights pages give it, with the interval and the count only of a share. */
-export interface MeasuredRow
-  extends Record<'value' | 'sample', number | null>,
-    Partial<Record<'low' | 'high' | 'count' | 'previous_value' | 'previous_sample', number | null>>,
-    Partial<Record<'change' | 'change_low' | 'change_high', number | null>> {
-  verdict?: string | null
-}
-
-export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
-
-/** "34.2 % (412 of 1,204 answers; 95 % interval 31.6 % to 36.9 %)". */
-export function numberOf(metric: Metric, { value, low = null, high = null, count: k = null, sample }: MeasuredRow) {
-  const { unit, sampleName } = kindOf(metric)
-  const of = `${unit === 'share' && value !== null ? `${whole(k)} of ` : ''}${whole(sample ?? 0)} ${sampleName}`
-  const few = metric === 'visibility' && (sample ?? 0) < ENOUGH ? '; too few answers for a conclusion' : ''
-  const ends = low === null ? '' : `; 95 % interval ${interval(low, high)}`
-  return `${value === null ? 'no value' : measured(value, unit)} (${of}${ends}${few})`
-}
-
-/** What became of a number since the period before; nothing if it was not compared. */
-export function changeOf(metric: Metric, row: MeasuredRow): string {
-  const { unit, sampleName } = kindOf(metric)
-  const before = `${measured(row.previous_value ?? null, unit)} of ${whole(row.previous_sample ?? null)} ${sampleName}`
-  const ends = `${pointsInterval(row.change_low ?? null, row.change_high ?? null)} points`
-  const size = `of ${points(Math.abs(row.change ?? 0)).slice(1)} from ${before} (95 % interval ${ends})`
-  const samples = `${whole(row.sample)} now, ${whole(row.previous_sample ?? null)} before`
-  const words: Record<string, string> = {
-    up: ` Clear rise ${size}.`,
-    down: ` Clear fall ${size}.`,
-    no_clear_change: ` No clear change from ${before}: the difference may be ${ends}.`,
-    new: ' Nothing was measured in the period before.',
-    no_interval: ` Before: ${before}; without an interval there is no verdict.`,
-    too_few: ` Too few answers to compare: ${samples}; each period needs ${ENOUGH}.`,
-  }
-  return words[row.verdict ?? ''] ?? ''
-}
-
-/** What the days of a period leave open. */
-export function noteOnDays(read: DaysRead, range: Range): string {
-  const all = countDays(range)
-  const reasons = [
-    [all - read.days, 'never read'],
-    [read.held_days, 'held for review'],
-    [read.unreconciled_days, "unreconciled with the service's totals"],
-    [read.quarantined_days, 'with rows in quarantine'],
-    [read.provisional_days, 'provisional, whose numbers may still change'],
-  ].flatMap(([days, words]) => (days === 0 ? [] : [`; ${count(days as number, 'day')} ${words}`]))
-  const open = reasons.join('') || ' and final'
-  if (all === 1) return `The day is ${read.whole_days === 1 ? 'complete' : 'incomplete'}${open}.`
-  return `${read.whole_days === all ? 'All' : `Incomplete: only ${read.whole_days} of`} ${all} days of the period are complete${open}.`
 }
 
 /** "2026-03-02 to 2026-03-29". */

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { ReportConfig } from '../core/config/load.ts'
-import { addDays, countDays, type Day, isDay } from '../core/day.ts'
+import { addDays, type Day, isDay } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { fillIn, readSql } from '../warehouse/schema/views.ts'
@@ -9,7 +9,7 @@ import { openReader, readableRelations, type Section } from '../web/insights/rea
 import { type Context, isWhole, reportName, type Statement, text } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
 import type { Answer, Columns, Sentence } from './answer.ts'
-import { find, listed, type Named, noteOnDays } from './phrases.ts'
+import { find, listed, type Named } from './phrases.ts'
 
 /* A question about a project and a period, and the database in one read-only transaction to answer it. */
 
@@ -135,15 +135,10 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
       const { rows, missing } = await read<R & { total: number }>(of, wrap)
       return { rows, missing, total: rows[0]?.total ?? 0 }
     },
-    /** What the days of a stream leave open, and what they are compared with. */
+    /** What the answer is about, and what the days of a stream leave open. */
     async about(more: readonly Sentence[] = [], stream = reportName(reports)) {
-      const days = await reader.daysOf(stream, range, before)
-      const isCompared = comparison !== 'none'
-      const incomparable = reader.incomparable ?? reader.whyIncomparable(days, before)
-      const gap = countDays(before) - days.whole_days_before
-      const lack = incomparable === undefined && gap > 0 && `In the period before, ${gap} days are incomplete.`
-      const notes = [noteOnDays(days, range), isCompared && incomparable, lack, ...more]
-      return { project, period: range, comparedWith: incomparable === undefined ? before : undefined, notes }
+      const { comparedWith, notes } = await reader.judge(stream)
+      return { project, period: range, comparedWith, notes: [...notes, ...more] }
     },
     /** The page about the project or one of its topics or prompts. */
     link(anchor = '', about?: 'topic' | 'prompt', id?: string) {

@@ -9,7 +9,7 @@ import type { Warehouse } from '../warehouse/connect.ts'
 import { createSidePool, type SidePool } from '../warehouse/side-pool.ts'
 import { outputOf, render } from './answer.ts'
 import { COMMON, type Common, openDesk, type Tool } from './question.ts'
-import { McpServer } from './sdk.ts'
+import { McpServer, StdioServerTransport, serveStdio } from './sdk.ts'
 import { compareBrands, getVisibility } from './tools/brands.ts'
 import { findChanges, findGaps } from './tools/changes.ts'
 import { checkData, explainDay, listProjects } from './tools/data.ts'
@@ -66,6 +66,22 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
       return { content: [{ type: 'text', text: config.redactor.text(explain(error)) }], isError: true }
     }
   }
+}
+
+/** Answers on standard output until the input ends, or `stopped` resolves. */
+export async function answerOnStdio(
+  { stdin, stdout }: { stdin: NodeJS.ReadStream; stdout: NodeJS.WriteStream },
+  warehouse: Warehouse,
+  options: McpOptions,
+  stopped: Promise<void>,
+): Promise<void> {
+  const pool = createReader(warehouse)
+  const transport = new StdioServerTransport(stdin, stdout)
+  const handle = serveStdio(() => createMcpServer(pool, options, options.config.alerts.page_url), { transport })
+  const ended = new Promise<void>((done) => stdin.once('end', done).once('close', done))
+  await Promise.race([stopped, ended])
+  await handle.close()
+  pool.close()
 }
 
 const DENIED = '42501'

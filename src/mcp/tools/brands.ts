@@ -12,9 +12,10 @@ import {
   overTime,
   reportWith,
 } from '../../web/insights/measure-statements.ts'
+import { changeOf, kindOf, type MeasuredRow, numberOf } from '../../web/insights/measure-words.ts'
 import type { Row } from '../../web/insights/read-page.ts'
 import { NAMES, reportName, text } from '../../web/insights/sql.ts'
-import { changeOf, find, kindOf, type MeasuredRow, type Named, numberOf, quoted, TEXT_LENGTH } from '../phrases.ts'
+import { find, type Named, quoted, TEXT_LENGTH } from '../phrases.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } from '../question.ts'
 
 /* The numbers of brands, and who is ahead. */
@@ -25,6 +26,11 @@ const MOST_BRANDS = 10
 const MANY = 6
 const MOST_PROMPTS = 5000
 
+interface Asked {
+  metric?: Metric | undefined
+  by: string
+  offset: number
+}
 type Measured = MeasuredRow & { metric: Metric; brand: string; name: string | null } & Partial<
     Record<'is_complete' | 'is_provisional', boolean | null>
   >
@@ -91,14 +97,8 @@ function cautions(rows: readonly { verdict: string }[], by: string) {
   ]
 }
 
-interface Wanted {
-  metric?: Metric | undefined
-  by: string
-  offset: number
-}
-
 /** One metric, or all four of one brand as a whole, which are so few that no part of them is read. */
-async function measure({ page }: Question, asked: Wanted, of: Omit<Parameters<typeof grouped>[1], 'metric'>) {
+async function measure({ page }: Question, asked: Asked, of: Omit<Parameters<typeof grouped>[1], 'metric'>) {
   const write = GRAINS.some((grain) => grain === asked.by) ? overTime : grouped
   const read = async (metric: Metric, offset: number) => {
     const columns = `*, ${text(metric)} as metric`

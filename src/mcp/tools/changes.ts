@@ -1,9 +1,10 @@
 import * as z from 'zod'
 import { count } from '../../core/text.ts'
 import { ENOUGH, percent, whole } from '../../web/insights/format.ts'
+import { changeOf } from '../../web/insights/measure-words.ts'
 import type { Row, Section } from '../../web/insights/read-page.ts'
 import { text } from '../../web/insights/sql.ts'
-import { changeOf, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
+import { quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD } from '../question.ts'
 
 /* What rose or fell, and where the own brand is missing. */
@@ -70,22 +71,15 @@ const URL_LENGTH = 255
 const MOST_RIVALS = 5
 const rivalsOf = (names: readonly string[]) => quotedList(names, MOST_RIVALS)
 
-interface Kind {
-  section: Section
-  title: string
-  /** Where the page shows it. */
-  anchor: string
-  note: string
-  line(row: Row): string
-}
+const CITED = 'A citation does not show that the source names a brand, nor that it made the answer.'
+const UNNAMED = `A brand that no answer names may still be visible: up to 35 % with 7 answers, 11 % with ${ENOUGH}.`
 
-const KINDS: Record<'prompts' | 'sources' | 'pages', Kind> = {
+/** What is listed: a section, where its page shows it, and each row in words. */
+const KINDS = {
   prompts: {
-    section: 'absent-prompts',
+    ...{ section: 'absent-prompts', anchor: 'absent-prompts', note: UNNAMED },
     title: 'Prompts by model whose answers of a week name rivals and never',
-    anchor: 'absent-prompts',
-    note: `A brand that no answer names may still be visible: up to 35 % with 7 answers, 11 % with ${ENOUGH}.`,
-    line({ answers, weeks_absent, best_rival_visibility, rivals_in_their_best_week: rivals, ...row }) {
+    line({ answers, weeks_absent, best_rival_visibility, rivals_in_their_best_week: rivals, ...row }: Row) {
       const absent = `absent from ${count(answers ?? 0, 'answer')} in ${count(weeks_absent ?? 0, 'week')}`
       const few = (answers ?? 0) < ENOUGH ? ', too few for a conclusion' : ''
       const best = `best rival ${percent(best_rival_visibility)} in its best week (${rivalsOf((rivals ?? '').split(', '))})`
@@ -93,27 +87,23 @@ const KINDS: Record<'prompts' | 'sources' | 'pages', Kind> = {
     },
   },
   sources: {
-    section: 'source-gaps',
+    ...{ section: 'source-gaps', anchor: 'sources', note: CITED },
     title: 'Domains cited for prompts where rivals appear and no answer names',
-    anchor: 'sources',
-    note: 'A citation does not show that the source names a brand, nor that it made the answer.',
-    line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }) {
+    line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }: Row) {
       const kind = classification === null ? '' : ` (${quoted(classification)})`
       const cited = `cited ${whole(citation_count)} times in ${count(weeks ?? 0, 'week')}`
       return `${quoted(domain, URL_LENGTH)}${kind}: ${cited}, for up to ${count(most ?? 0, 'prompt')} a week.`
     },
   },
   pages: {
-    section: 'source-pages',
+    ...{ section: 'source-pages', anchor: 'sources', note: CITED },
     title: 'Cited pages that mention rivals and not',
-    anchor: 'sources',
-    note: 'A citation does not show that the page made the answer.',
-    line({ url, title, citation_count, rival_names }) {
+    line({ url, title, citation_count, rival_names }: Row) {
       const page = `${quoted(url, URL_LENGTH)}${title === null ? '' : `, titled ${quoted(title)}`}`
       return `${page}: cited ${whole(citation_count)} times; mentions ${rivalsOf([rival_names ?? []].flat())}.`
     },
   },
-}
+} satisfies Record<string, { section: Section; anchor: string; note: string; title: string; line(row: Row): string }>
 
 export const findGaps = defineTool({
   name: 'find_gaps',

@@ -3,19 +3,10 @@ import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { percent } from '../../web/insights/format.ts'
 import { grouped, reportWith } from '../../web/insights/measure-statements.ts'
+import { type MeasuredRow, numberOf } from '../../web/insights/measure-words.ts'
 import { text } from '../../web/insights/sql.ts'
 import { href } from '../../web/pages/layout.ts'
-import {
-  find,
-  inert,
-  type MeasuredRow,
-  MOST_IN_LIST,
-  type Named,
-  numberOf,
-  quoted,
-  quotedList,
-  TEXT_LENGTH,
-} from '../phrases.ts'
+import { find, inert, MOST_IN_LIST, type Named, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
 import { aDay, aName, type Desk, defineTool, findProject, openQuestion } from '../question.ts'
 
 /* What there is, whether it can be trusted, and why it is what it is. */

@@ -214,7 +214,17 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   }
 
   return {
-    ...{ brands, own, days, incomparable, prepare, context, daysOf, whyIncomparable },
+    ...{ brands, own, days, incomparable, prepare, context },
+    /** What the days of a stream leave open, and what they are compared with. */
+    async judge(stream: string): Promise<{ comparedWith: Range | undefined; notes: string[] }> {
+      const { range, before, comparison } = filters
+      const read = await daysOf(stream, range, before)
+      const why = incomparable ?? whyIncomparable(read, before)
+      const gap = countDays(before) - read.whole_days_before
+      const lack = why ?? (gap > 0 ? `In the period before, ${gap} days are incomplete.` : '')
+      const notes = [noteOnDays(read, range), ...(comparison === 'none' || lack === '' ? [] : [lack])]
+      return { comparedWith: why === undefined ? before : undefined, notes }
+    },
     /** The rival that was asked for, or the one that is named most often. */
     chooseRival(leads: readonly Row[]): Brand | undefined {
       const rivals = brands.filter(({ isOwn }) => !isOwn)
@@ -254,6 +264,21 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       return found!
     },
   }
+}
+
+/** What the days of a period leave open. */
+function noteOnDays(read: DaysRead, range: Range): string {
+  const all = countDays(range)
+  const reasons = [
+    [all - read.days, 'never read'],
+    [read.held_days, 'held for review'],
+    [read.unreconciled_days, "unreconciled with the service's totals"],
+    [read.quarantined_days, 'with rows in quarantine'],
+    [read.provisional_days, 'provisional, whose numbers may still change'],
+  ].flatMap(([days, words]) => (days === 0 ? [] : [`; ${count(days as number, 'day')} ${words}`]))
+  const open = reasons.join('') || ' and final'
+  if (all === 1) return `The day is ${read.whole_days === 1 ? 'complete' : 'incomplete'}${open}.`
+  return `${read.whole_days === all ? 'All' : `Incomplete: only ${read.whole_days} of`} ${all} days of the period are complete${open}.`
 }
 
 // With fewer days, a change would mostly show which days are missing.
