@@ -1,4 +1,5 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { McpRequestContext } from '@modelcontextprotocol/server'
+import type { FastifyInstance } from 'fastify'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { Guard } from '../web/server-options.ts'
 import type { McpOptions } from './server.ts'
@@ -9,21 +10,15 @@ const PATH = '/mcp'
  * The same tools over HTTP, for those with the token. A page of another site cannot ask, even if it knows the token. What answers is
  * loaded with the first question.
  */
-export function mcpRoutes(
-  app: FastifyInstance,
-  guard: Guard,
-  { warehouse, ...options }: McpOptions & { warehouse: Warehouse },
-): void {
+export function mcpRoutes(app: FastifyInstance, guard: Guard, options: McpOptions & { warehouse: Warehouse }): void {
+  const { page_url } = options.config.alerts
   const open = async () => {
     const { createMcpServer, createReader } = await import('./server.ts')
     const { createMcpHandler } = await import('./sdk.ts')
-    const pool = createReader(warehouse)
-    const pageOf = ({ url }: Request) => options.config.alerts.page_url ?? new URL(url).origin
-    const handler = createMcpHandler(
-      ({ requestInfo }) => createMcpServer(pool, options, requestInfo && pageOf(requestInfo)),
-      { maxSubscriptions: 0 },
-    )
-    return { handler, pool }
+    const pool = createReader(options.warehouse)
+    const pageOf = (request?: Request) => page_url ?? (request && new URL(request.url).origin)
+    const create = ({ requestInfo }: McpRequestContext) => createMcpServer(pool, options, pageOf(requestInfo))
+    return { handler: createMcpHandler(create, { maxSubscriptions: 0 }), pool }
   }
   let opened: ReturnType<typeof open> | undefined
   app.addHook('onClose', async () => {
@@ -36,7 +31,10 @@ export function mcpRoutes(
     method: ['POST', 'GET', 'DELETE'],
     url: PATH,
     onRequest: async (request, reply) => {
-      if (isForeign(request)) throw Object.assign(new Error('this origin may not ask'), { statusCode: 403 })
+      // Programs send no origin. A browser sends that of the page, which must be one of ours.
+      const { origin } = request.headers
+      const isOurs = origin === undefined || (URL.canParse(origin) && new URL(origin).host === request.host)
+      if (!isOurs) throw Object.assign(new Error('this origin may not ask'), { statusCode: 403 })
       await guard(request, reply)
     },
     handler: async (request, reply) => {
@@ -54,10 +52,4 @@ export function mcpRoutes(
       return reply.code(answer.status).send(await answer.text())
     },
   })
-}
-
-/** Programs send no origin. A browser sends that of the page, which must be one of ours. */
-function isForeign({ headers, host }: FastifyRequest): boolean {
-  const { origin } = headers
-  return origin !== undefined && !(URL.canParse(origin) && new URL(origin).host === host)
 }

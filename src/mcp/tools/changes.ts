@@ -30,13 +30,8 @@ export const findChanges = defineTool({
     const question = await openQuestion(desk, asked)
     const brand = asked.brand === 'all' ? undefined : question.brand(asked.brand)
     const counts = 'coalesce(max(judged_count), 0) as judged, coalesce(max(clear_count), 0) as clear'
-    const {
-      rows: [counted],
-      missing,
-    } = await question.read<Record<'judged' | 'clear', number>>(
-      'movers',
-      (sql) => `select ${counts} from (\n${sql}\n) m`,
-    )
+    const wrap = (sql: string) => `select ${counts} from (\n${sql}\n) m`
+    const { rows: counted, missing } = await question.read<Record<'judged' | 'clear', number>>('movers', wrap)
     const verdicts = direction === 'both' ? "'up', 'down'" : text(direction)
     const ofBrand = brand === undefined ? '' : ` and brand_id = ${text(brand.id)}`
     const { rows, total } = await question.page<Row>('movers', {
@@ -45,16 +40,16 @@ export const findChanges = defineTool({
       columns: `*, case when grain like '%topic%' then topic end as topic`,
     })
     const kind = { both: 'rise or fall', up: 'rise', down: 'fall' }[direction]
-    const judged = `Of ${whole(counted?.judged ?? 0)} changes of all brands with at least ${ENOUGH} answers in both periods`
+    const said = counted.map(
+      ({ judged, clear }) =>
+        `Of ${whole(judged)} changes of all brands with at least ${ENOUGH} answers in both periods, ` +
+        `${whole(clear)} are clear at a false discovery rate of 10 %.`,
+    )
     const none = `None of them is a ${kind} of ${brand === undefined ? 'any brand' : quoted(brand.name)}.`
     const about = await question.about()
     return {
       ...about,
-      sentences: [
-        counted && `${judged}, ${whole(counted.clear)} are clear at a false discovery rate of 10 %.`,
-        counted && total === 0 && none,
-        !about.notes.includes(missing) && missing,
-      ],
+      sentences: [...said, missing === undefined && total === 0 && none, !about.notes.includes(missing) && missing],
       ...{ rows, total, line: changeLine, narrower: 'name one brand or one direction', link: question.link('movers') },
     }
   },
