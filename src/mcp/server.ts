@@ -6,6 +6,7 @@ import { codeOf, messageOf, OverloadedError, TimeLimitError, TransientError, Usa
 import type { Log } from '../core/logger.ts'
 import { clip } from '../core/text.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { withRetries } from '../warehouse/retry.ts'
 import { createSidePool, type SidePool } from '../warehouse/side-pool.ts'
 import { outputOf, render } from './answer.ts'
 import { COMMON, type Common, openDesk, type Tool } from './question.ts'
@@ -54,11 +55,13 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
   async function call(tool: Tool, asked: Common): Promise<CallToolResult> {
     const { config, clock, log } = options
     try {
-      const result = await pool.read(async (warehouse) => {
+      const read = async (warehouse: Warehouse) => {
         const desk = await openDesk(warehouse, { reports: config.reports, today: dayOf(clock()), pages })
         const answer = await tool.answer(desk, asked)
         return render(answer, tool.columns, asked, asked.include_sql ? desk.sql : undefined)
-      })
+      }
+      // A connection that was lost since the last question is replaced.
+      const result = await withRetries({ patienceMs: PATIENCE_MS }, undefined, () => pool.read(read))
       return config.redactor.value(result) as typeof result
     } catch (error) {
       const level = error instanceof UsageError ? 'info' : 'warn'
@@ -84,6 +87,7 @@ export async function answerOnStdio(
   pool.close()
 }
 
+const PATIENCE_MS = 2000
 const DENIED = '42501'
 
 /** What went wrong, and what is possible instead. The log has the details of an internal error. */
