@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { readQuestions } from '../../dist/packs/metabase/cards.js'
 import { startEmbedded } from '../../dist/warehouse/embedded/server.js'
-import { buildVersion } from './build-version.mjs'
+import { buildVersion } from '../../scripts/build-version.mjs'
 
 /** The last commit of each version. */
 const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c', '1.0.0': 'd491d0dc' }
