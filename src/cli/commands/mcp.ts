@@ -4,8 +4,7 @@ import type { Session } from '../session.ts'
 
 /** `mcp`: answers questions on standard input and output until the input ends. */
 export async function mcp(session: Session): Promise<number> {
-  const { answerOnStdio } = await import('../../mcp/server.ts')
-  const database = await openMcpDatabase(session)
+  const [{ answerOnStdio }, database] = await Promise.all([import('../../mcp/server.ts'), openMcpDatabase(session)])
   try {
     await answerOnStdio(session, database.warehouse, session, untilStopped(session.signal))
     return 0
