@@ -79,3 +79,16 @@ test('tables of both schemas are found, whatever the schemas are called', async 
   expect(await db.selectFrom('data.prompts as p').select('p.prompt_id').execute()).toEqual([{ prompt_id: '$1' }])
   expect(await db.selectFrom('ops.runs').select('ops.runs.run_id').execute()).toEqual([{ run_id: 7 }])
 })
+
+test('schemas may be called like the words that stand for them, and queries stand inside of others', async () => {
+  const { warehouse } = await createDatabase()
+  const db = bindDatabase({ schema: 'ops', opsSchema: 'ops_ops' }, connectionsOf(warehouse.pool))
+  for (const name of ['ops', 'ops_ops']) await sql`create schema ${sql.id(name)}`.execute(db)
+  await sql`create table ${dataTable('prompts')} (prompt_id text default 'p')`.execute(db)
+  await sql`insert into ${dataTable('prompts')} default values`.execute(db)
+  const prompts = db.selectFrom('data.prompts').select('prompt_id')
+  const found = [{ prompt_id: 'p' }]
+  expect(await prompts.execute()).toEqual(found)
+  expect(await batch(db, prompts)).toEqual([found])
+  expect((await sql`select * from (${prompts}) p`.execute(db)).rows).toEqual(found)
+})

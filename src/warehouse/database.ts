@@ -204,6 +204,9 @@ export function bindDatabase({ schema, opsSchema }: Schemas, connect: Connect): 
 
 /** Gives the schemas of a statement their names. */
 class SchemaNames extends OperationNodeTransformer implements KyselyPlugin {
+  /** A query inside of another one comes twice, and a schema may be called `ops` or `data`. */
+  private readonly named = new WeakSet<SchemableIdentifierNode>()
+
   constructor(private readonly names: Record<string, string>) {
     super()
   }
@@ -218,7 +221,10 @@ class SchemaNames extends OperationNodeTransformer implements KyselyPlugin {
 
   protected override transformSchemableIdentifier(node: SchemableIdentifierNode, _queryId: QueryId) {
     const name = node.schema && this.names[node.schema.name]
-    return name === undefined ? node : { ...node, schema: IdentifierNode.create(name) }
+    if (name === undefined || this.named.has(node)) return node
+    const named = { ...node, schema: IdentifierNode.create(name) }
+    this.named.add(named)
+    return named
   }
 }
 
@@ -318,14 +324,4 @@ function textOf(value: unknown): string {
 
 function elementOf(value: unknown): string {
   return value === null ? 'null' : `"${textOf(value).replaceAll(/["\\]/g, '\\$&')}"`
-}
-
-export function poolOf(client: PoolClient): Pool {
-  let last: Promise<unknown> = Promise.resolve()
-  const query = (...args: Parameters<PoolClient['query']>) => {
-    const next = last.then(() => client.query(...args))
-    last = Promise.resolve(next).catch(() => {})
-    return next
-  }
-  return { query, connect: async () => ({ query, release: () => {} }), end: async () => {} } as unknown as Pool
 }

@@ -1,10 +1,10 @@
 import { type Expression, sql } from 'kysely'
-import { DatabaseError, type PoolClient } from 'pg'
+import { DatabaseError, type Pool, type PoolClient } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { ownSignal } from '../core/waiting.ts'
 import { closeAtOnce, limitQueries, SLOW_MS, type Warehouse } from './connect.ts'
-import { batch, bindDatabase, oneConnection, poolOf, type Queries, type RowsOfAll } from './database.ts'
+import { batch, bindDatabase, oneConnection, type Queries, type RowsOfAll } from './database.ts'
 import { awayError, isAway, isContention, isStatementPooling } from './retry.ts'
 
 /** One transaction: the warehouse, all of whose queries go over one connection. */
@@ -82,13 +82,15 @@ export async function inTransactionWith<T, Rows extends unknown[]>(
   try {
     const limits = [`lock_timeout = ${lockTimeoutMs}`, `statement_timeout = ${limitMs ?? SLOW_MS}`]
     const begin = [`begin ${mode}`, ...[...SETTINGS, ...limits].map((setting) => `set local ${setting}`)]
-    const db = bindDatabase(warehouse, oneConnection(client))
+    const connect = oneConnection(client)
+    const db = bindDatabase(warehouse, connect)
+    const pool = (await connect()) as unknown as Pool
     const begun = begin.map((text) => sql.raw(text))
     const rows: unknown[] = await batch<unknown[]>(db, ...begun, ...queries)
     if (limitMs !== undefined) limitQueries(client, limitMs + ANSWER_MS)
     const atCommit: Expression<unknown>[] = []
     const result = await work(
-      { ...warehouse, pool: poolOf(client), db, slowDb: db, client, atCommit },
+      { ...warehouse, pool, db, slowDb: db, client, atCommit },
       rows.slice(begun.length) as RowsOfAll<Rows>,
     )
     await batch<unknown[]>(db, ...atCommit, sql.raw('commit'))

@@ -13,7 +13,7 @@ export async function mcp(session: Session): Promise<number> {
   }
 }
 
-/** The database by the role for assistants, if there is one. A database that is away is reported to whoever asks. */
+/** The database, with the role for assistants if one is configured. If it is away, each question ends with an error that says so. */
 export function openMcpDatabase({ config, log, signal }: Session) {
   const url = config.mcp.database_url ?? config.warehouse.url
   const chosen = { ...config, warehouse: { ...config.warehouse, ...(url !== undefined && { url }) } }

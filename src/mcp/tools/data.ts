@@ -138,6 +138,6 @@ order by value, name`,
 })
 
 function usual(is: boolean | null, value: number | null, show: (value: number) => unknown = String): string {
-  if (is === null || value === null) return 'what is usual is not known'
+  if (is === null || value === null) return 'the baseline is not known'
   return `${is ? 'unusual' : 'not unusual'}: the same weekday of the eight weeks before had ${show(value)}`
 }
