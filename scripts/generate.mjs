@@ -40,19 +40,36 @@ function loosen(node) {
   )
 }
 
+/** What a column means in more than one table, by its name. */
+function commonMeanings(notes) {
+  const counts = new Map()
+  for (const [column, text] of notes.flatMap(({ columns }) => Object.entries(columns))) {
+    const texts = counts.get(column) ?? new Map()
+    counts.set(column, texts.set(text, (texts.get(text) ?? 0) + 1))
+  }
+  const mostUsed = (texts) => [...texts].sort(([, a], [, b]) => b - a)[0]
+  const all = [...counts].map(([column, texts]) => [column, ...mostUsed(texts)])
+  return Object.fromEntries(all.flatMap(([column, text, times]) => (times > 1 ? [[column, text]] : [])))
+}
+
 function tablesPage() {
-  const section = (name, { about, columns }) =>
-    [
+  const reports = Object.fromEntries(DEFAULT_REPORTS.map((report) => [report.name, reportNote(report)]))
+  const common = commonMeanings([TABLES, reports, VIEWS, OPS_TABLES, SUM_VIEWS].flatMap(Object.values))
+  const section = ([name, { about, columns }]) => {
+    const own = Object.entries(columns).filter(([column, text]) => common[column] !== text)
+    const list = own.map(([column, text]) => `- \`${column}\`: ${text}`)
+    return [
       `### ${name}`,
       '',
       about,
       '',
-      '| column | meaning |',
-      '|---|---|',
-      ...Object.entries(columns).map(([column, text]) => `| ${column} | ${text} |`),
+      `\`${Object.keys(columns).join(', ')}\``,
       '',
-    ].join('\n')
-  const all = (tables) => Object.entries(tables).map(([name, note]) => section(name, note))
+      ...list,
+      ...(list.length > 0 ? [''] : []),
+    ]
+  }
+  const all = (tables) => Object.entries(tables).flatMap(section)
   return `${[
     '# Tables',
     '',
@@ -86,12 +103,22 @@ function tablesPage() {
     'group by 1, p.project_id, p.name, b.brand_id, b.name order by 1, 2, 4 desc;',
     '```',
     '',
+    '## Columns that several tables have',
+    '',
+    'Below, each table lists its columns. It explains those that no other table has, or that mean something else in it.',
+    '',
+    '| column | meaning |',
+    '|---|---|',
+    ...Object.entries(common)
+      .sort(([a], [b]) => a.localeCompare(b))
+      .map(([column, text]) => `| ${column} | ${text} |`),
+    '',
     '## Schema visibility',
     '',
     COMMENTS.schemas.schema,
     '',
     ...all(TABLES),
-    ...DEFAULT_REPORTS.map((report) => section(report.name, reportNote(report))),
+    ...all(reports),
     '## Views',
     '',
     'Ratios in views are ratios of sums, with their samples beside them. Columns are only ever added at the end, so what',
