@@ -637,6 +637,31 @@ test('a view whose report is not configured is left out and explained, and made 
   expect(second.views.left.map(({ name }) => name)).toContain('visibility_by_model_weekly')
 })
 
+test('each unique key of a table, and each join of a view, names the project', async () => {
+  const keys = await setup.database.rows<{ key: string; first: string }>(
+    `select i.indexrelid::regclass::text as key, pg_get_indexdef(i.indexrelid, 1, true) as first
+     from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = 'visibility' and i.indisunique`,
+  )
+  expect(keys.length).toBeGreaterThan(10)
+  expect(keys.filter(({ first }) => first !== 'project_id')).toEqual([])
+  const views = await setup.database.rows<{ name: string; text: string }>(
+    `select c.oid::regclass::text as name, pg_get_viewdef(c.oid, 0) as text
+     from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'visibility' and c.relkind = 'v'`,
+  )
+  const isOfNoProject =
+    /^ *(?:visibility_ops\.)?(?:calendar|weeks_compared|months_compared)\b|^ *\( SELECT DISTINCT calendar\.week/
+  const joins = views.flatMap(({ name, text }) =>
+    text
+      .split(/ JOIN (?!LATERAL)/)
+      .slice(1)
+      .filter((join) => !isOfNoProject.test(join))
+      .map((join) => ({ name, join: join.split('\n')[0]! })),
+  )
+  expect(joins.length).toBeGreaterThan(20)
+  expect(joins.filter(({ join }) => !join.includes('project_id'))).toEqual([])
+})
+
 test('an upgrade replaces views and leaves what people built on them, and takes no name that is taken', async () => {
   const upgraded = await setUp({ config: { reports: [{ name: 'total', dimensions: ['date'] }] } })
   const { database, config } = upgraded
