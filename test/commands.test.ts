@@ -226,10 +226,11 @@ describe('commands', () => {
     expect(check.stdout.match(/✓/g)!.length).toBe(8)
   })
 
-  test('migrate makes the tables, and a second time has nothing to do', async () => {
+  test('migrate makes the tables and says what the next sync asks for, and a second time has nothing to do', async () => {
     expect((await cli('migrate', '--json')).json()).toMatchObject({
       applied: expect.arrayContaining(['0001_warehouse.sql']),
       reports_made: expect.arrayContaining(['by_prompt']),
+      next_sync_requests: (await cli('plan', '--json')).json().requests,
     })
     expect((await cli('migrate')).stdout.split('\n')).toEqual([
       expect.stringMatching(/^Nothing to do: .* is up to date\.$/),
@@ -237,6 +238,15 @@ describe('commands', () => {
       expect.stringMatching(/^Empty: sources_weekly, .*; --json has the reasons$/),
       '',
     ])
+  })
+
+  test('migrate after an upgrade says how many requests the next sync takes', async () => {
+    await cli('sync')
+    await setup.database.rows('drop view visibility.visibility_daily cascade')
+    const { requests } = (await cli('plan', '--json')).json()
+    expect((await cli('migrate')).stdout).toMatch(
+      new RegExp(`\\nNext sync: (about|at least) ${requests} requests, and more for `),
+    )
   })
 
   test('sync prints a table with its columns, the warehouse and the next step; a second one says that nothing changed', async () => {

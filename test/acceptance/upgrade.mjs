@@ -185,6 +185,7 @@ try {
       `this version upgrades it${migrated.code === 0 ? '' : `: ${migrated.text.slice(-800)}`}`,
     )
     expect((await contents(warehouse)) === before, 'the upgrade changes no row')
+    say(`  ${/Next sync: .*/.exec(migrated.text)?.[0]}`)
     for (const which of ['next', 'second']) {
       const { code, text, requests } = sync(warehouse)
       expect(

@@ -1,4 +1,5 @@
 import { configuredProjects, openWarehouse, queueName, sourceAddress } from '../../app/open-services.ts'
+import { chosenSource } from '../../core/config/choose-source.ts'
 import { count } from '../../core/text.ts'
 import { moveSource } from '../../ledger/source.ts'
 import { applyLabels, applyOwnBrands } from '../../warehouse/load/own-brands.ts'
@@ -7,6 +8,7 @@ import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
 import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import type { ViewResult } from '../../warehouse/schema/views.ts'
 import type { Session } from '../session.ts'
+import { aboutRequests, makePlan } from './plan.ts'
 
 export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
   const { config, log, clock, signal, streams } = session
@@ -29,11 +31,14 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
       await (await openQueue(warehouse, await queueName(config, streams, clock), log)).close()
     }
     const isCurrent = applied.length + reportsMade.length + repaired.length + views.made.length === 0
+    // The tables can be made before it is known what fills them.
+    const next = chosenSource(config) && (await makePlan(session, {})).document
     const listed = (what: string, names: readonly string[]) => what + (names.length > 0 ? `: ${names.join(', ')}` : '')
     session.print(
       {
         ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
         ...{ views_left_out: views.left, views_empty: views.empty, source_moved_from: movedFrom ?? null },
+        next_sync_requests: next?.requests ?? null,
       },
       [
         ...(isCurrent
@@ -46,6 +51,7 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
         ...repaired.map((note) => `Repaired: ${note}`),
         movedFrom && `The source moved from ${movedFrom} to ${address}`,
         ...(isCurrent ? [] : withReasons(views)),
+        !isCurrent && next && `Next sync: ${aboutRequests(next).toLowerCase()}; "plan" lists them`,
         isCurrent && views.left.length > 0 && `${listed('Left out', namesOf(views.left))}; --json has the reasons`,
         isCurrent && views.empty.length > 0 && `${listed('Empty', namesOf(views.empty))}; --json has the reasons`,
       ],

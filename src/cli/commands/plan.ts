@@ -130,8 +130,15 @@ async function plannedContents(
   }
 }
 
-function render({ streams: rows, source, requests }: Plan, names: ProjectNames, width: number): Part[] {
-  const guessed = rows.some((row) => row.guessed)
+const isGuessed = ({ streams }: Plan) => streams.some(({ guessed }) => guessed)
+
+/** "About 20 requests, and more for control totals and proofs". */
+export function aboutRequests(plan: Plan): string {
+  return `${isGuessed(plan) ? 'At least' : 'About'} ${count(plan.requests, 'request')}, and more for control totals and proofs`
+}
+
+function render(plan: Plan, names: ProjectNames, width: number): Part[] {
+  const { streams: rows, source } = plan
   const table = renderTable<PlanRow>(
     [
       { title: 'stream', value: (row) => row.stream },
@@ -146,10 +153,10 @@ function render({ streams: rows, source, requests }: Plan, names: ProjectNames, 
     rows,
     { width, group: (row) => names.heading(row.project_id) },
   )
-  const about = `${guessed ? 'At least' : 'About'} ${count(requests, 'request')}, and more for control totals and proofs; nothing was read or changed.`
+  const about = `${aboutRequests(plan)}; nothing was read or changed.`
   const note =
     'Nothing is known yet of some streams. The first window of each shows how many days fit a page: the more rows a day has, the more requests.'
-  return [wrap(source, width, 'Source: '), '', table, '', wrap(about, width), guessed && wrap(note, width)]
+  return [wrap(source, width, 'Source: '), '', table, '', wrap(about, width), isGuessed(plan) && wrap(note, width)]
 }
 
 function shortList([first = '–', ...others]: string[]): string {
