@@ -49,12 +49,12 @@ test('no sentence has more than 35 words', () => {
   expect(long).toEqual([])
 })
 
-test('the docs are short: a how-to has at most 62 lines, and all pages but the tables 3,000', () => {
+test('the docs are short: a how-to has at most 62 lines, and all pages but the tables 2,800', () => {
   const lines = (page: string) => read(page).split('\n').length - 1
   const long = pages.filter((page) => page.includes('/how-to/') && lines(page) > 62)
   expect(long).toEqual([])
   const all = pages.filter((page) => page.startsWith('docs/') && !page.endsWith('/tables.md'))
-  expect(all.reduce((sum, page) => sum + lines(page), 0)).toBeLessThanOrEqual(3000)
+  expect(all.reduce((sum, page) => sum + lines(page), 0)).toBeLessThanOrEqual(2800)
 })
 
 test('the README has at most 80 lines', () => {
@@ -89,7 +89,7 @@ test('the shipped configuration is valid and spells out the defaults', () => {
 })
 
 test('every setting, variable and fault is documented', () => {
-  const page = read('docs/reference/configuration.md')
+  const page = read('docs/reference/configuration.md') + read('docs/reference/expert-settings.md')
   for (const [section, schema] of Object.entries(configSchema.shape)) {
     expect(page).toContain(`\`${section}`)
     const inner = (schema as any).unwrap?.().shape ?? (schema as any).def?.innerType?.shape
