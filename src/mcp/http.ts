@@ -16,8 +16,8 @@ export function mcpRoutes(app: FastifyInstance, guard: Guard, options: McpOption
     const { createMcpServer, createReader } = await import('./server.ts')
     const { createMcpHandler } = await import('./sdk.ts')
     const pool = createReader(options.warehouse)
-    const pageOf = (request?: Request) => page_url ?? (request && new URL(request.url).origin)
-    const create = ({ requestInfo }: McpRequestContext) => createMcpServer(pool, options, pageOf(requestInfo))
+    const create = ({ requestInfo: asked }: McpRequestContext) =>
+      createMcpServer(pool, options, page_url ?? (asked && new URL(asked.url).origin))
     return { handler: createMcpHandler(create, { maxSubscriptions: 0 }), pool }
   }
   let opened: ReturnType<typeof open> | undefined

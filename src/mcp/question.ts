@@ -8,8 +8,7 @@ import { address, comparedRange, defaultGrain, type Filters, type Grain } from '
 import { openReader, readableRelations, type Section } from '../web/insights/read-page.ts'
 import { type Context, isWhole, reportName, type Statement, text } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
-import type { Answer, Columns, Sentence } from './answer.ts'
-import { find, listed, type Named } from './phrases.ts'
+import { type Answer, type Columns, find, listed, type Named, type Sentence } from './answer.ts'
 
 /* A question about a project and a period, and the database in one read-only transaction to answer it. */
 
@@ -19,7 +18,6 @@ export interface Tool<I extends z.ZodRawShape = z.ZodRawShape> {
   /** What it takes besides a project and the part of the list. */
   input: I
   columns: Columns
-  /** What the rows are. */
   about: string
   answer(desk: Desk, asked: z.infer<z.ZodObject<I>> & Common): Promise<Answer>
 }
@@ -87,22 +85,18 @@ export async function findProject({ run, warehouse }: Desk, asked: string | unde
   return projects[0]
 }
 
-/** Four complete weeks, the newest last, unless other days are asked for. */
-async function periodOf({ rows, today }: Desk, project: string, { weeks, from, to }: Asked, usual: number) {
-  if (weeks !== undefined && (from ?? to) !== undefined)
-    throw new UsageError('weeks, from, to: got both; allowed: either weeks, or from and to')
-  const [found] = await rows<{ day: Day | null }>('last_day', { project })
-  const last = to ?? found?.day ?? today
-  return rangeOf({ from: from ?? addDays(last, 1 - 7 * (weeks ?? usual)), to: last }, last, today)
-}
-
 export type Question = Awaited<ReturnType<typeof openQuestion>>
 
 export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
-  const { warehouse, reports, pages } = desk
+  const { warehouse, reports, today, pages } = desk
   const project = await findProject(desk, asked.project)
-  const range = await periodOf(desk, project.id, asked, grain === 'month' ? WEEKS_BY_MONTH : WEEKS)
-  const comparison = asked.compare ?? 'none'
+  if (asked.weeks !== undefined && (asked.from ?? asked.to) !== undefined)
+    throw new UsageError('weeks, from, to: got both; allowed: either weeks, or from and to')
+  const [found] = await desk.rows<{ day: Day | null }>('last_day', { project: project.id })
+  const to = asked.to ?? found?.day ?? today
+  const { weeks = grain === 'month' ? WEEKS_BY_MONTH : WEEKS, from = addDays(to, 1 - 7 * weeks) } = asked
+  const range = rangeOf({ from, to }, to, today)
+  const { compare: comparison = 'none' } = grain ? {} : asked
   const before = comparedRange(range, comparison)
   const filters: Filters = {
     ...{ path: '/insights', subject: {}, project: project.id, range, comparison, before },

@@ -12,28 +12,17 @@ import {
   overTime,
   reportWith,
 } from '../../web/insights/measure-statements.ts'
-import { changeOf, kindOf, type MeasuredRow, numberOf } from '../../web/insights/measure-words.ts'
+import { changeOf, kindOf, type Measured, numberOf } from '../../web/insights/measure-words.ts'
 import type { Row } from '../../web/insights/read-page.ts'
-import { NAMES, reportName, text } from '../../web/insights/sql.ts'
-import { find, type Named, quoted, TEXT_LENGTH } from '../phrases.ts'
+import { type Context, NAMES, reportName, text } from '../../web/insights/sql.ts'
+import { find, type Named, quoted, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } from '../question.ts'
 
 /* The numbers of brands, and who is ahead. */
 
 const GRAINS = ['day', 'week', 'month'] as const
-const MOST_BRANDS = 10
 // Of so many comparisons, one is likely to be called clear by chance.
 const MANY = 6
-const MOST_PROMPTS = 5000
-
-interface Asked {
-  metric?: Metric | undefined
-  by: string
-  offset: number
-}
-type Measured = MeasuredRow & { metric: Metric; brand: string; name: string | null } & Partial<
-    Record<'is_complete' | 'is_provisional', boolean | null>
-  >
 
 export const getVisibility = defineTool({
   name: 'get_visibility',
@@ -41,7 +30,7 @@ export const getVisibility = defineTool({
     'Visibility, share of voice, position and sentiment of brands, against the period before; by day, week or month, or ' +
     'by topic, channel, country, tag or prompt. By default all four of the own brand over the last four complete weeks.',
   input: {
-    brands: z.array(aName('Name or id; or own, rivals, all.')).min(1).max(MOST_BRANDS).default(['own']),
+    brands: z.array(aName('Name or id; or own, rivals, all.')).min(1).max(10).default(['own']),
     metric: z.enum(METRICS).optional().describe('By default all four, or visibility of several brands or groups.'),
     by: z.enum(['none', ...GRAINS, ...GROUPS]).default('none'),
     topic: aName('Only this topic, by name or id.').optional(),
@@ -63,23 +52,33 @@ export const getVisibility = defineTool({
   async answer(desk, asked) {
     const { by, metric = 'visibility' } = asked
     const [grain, group] = [GRAINS.find((one) => one === by), GROUPS.find((one) => one === by)]
-    const question = await openQuestion(desk, { ...asked, ...(grain && { compare: 'none' }) }, grain)
+    const question = await openQuestion(desk, asked, grain)
     const brands = chooseBrands(question, asked.brands)
     const found = await narrow(question, asked)
     const where = found.map((one) => ` and r.${one.column} = ${text(one.id)}`).join('')
     const column = group && columnOf(desk.reports, group)
     const needs = ['date' as const, ...found.map((one) => one.column), column].filter((one) => one !== undefined)
     const of = { report: reportWith(desk.reports, needs), where, brands: brands.map(({ id }) => id), column }
-    const { rows, missing, total } = await measure(question, asked, of)
-    const title = [by === 'none' ? '' : ` by ${by}`, ...found.map(onlyThis)].join('')
+    // All four of one brand as a whole are so few that no part of them is read.
+    const isWhole = asked.metric === undefined && by === 'none' && where === '' && brands.length === 1
+    const read = (one: Metric) => {
+      const write = (context: Context) => (grain ? overTime : grouped)(context, { ...of, metric: one })
+      return question.page<Measured>(write, { columns: `*, ${text(one)} as metric`, ...(isWhole && { offset: 0 }) })
+    }
+    const parts = []
+    for (const one of isWhole ? METRICS : [metric]) parts.push(await read(one))
+    const rows = parts.flatMap((part) => part.rows.map(judged))
+    const only = found.map((one) => `, only ${one.by} ${quoted(one.name, TEXT_LENGTH)}`)
+    const title = [by === 'none' ? '' : ` by ${by}`, ...only].join('')
     const subject = found.find((one) => one.by === 'topic' || one.by === 'prompt')
     return {
       ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report))),
       sentences: [
         title !== '' && `${kindOf(metric).title}${title}.`,
-        missing ?? (rows.length === 0 && 'There are no answers in this period.'),
+        parts[0]!.missing ?? (rows.length === 0 && 'There are no answers in this period.'),
       ],
-      ...{ rows, total, narrower: 'narrow it by brand, topic, channel or period' },
+      ...{ rows, ...(!isWhole && { total: parts[0]!.total }) },
+      narrower: 'narrow it by brand, topic, channel or period',
       line: (row: Measured) => lineOf(row, grain !== undefined, group),
       link: question.link('', subject?.by as 'topic' | 'prompt' | undefined, subject?.id),
     }
@@ -97,24 +96,6 @@ function cautions(rows: readonly { verdict: string }[], by: string) {
   ]
 }
 
-/** One metric, or all four of one brand as a whole, which are so few that no part of them is read. */
-async function measure({ page }: Question, asked: Asked, of: Omit<Parameters<typeof grouped>[1], 'metric'>) {
-  const write = GRAINS.some((grain) => grain === asked.by) ? overTime : grouped
-  const read = async (metric: Metric, offset: number) => {
-    const columns = `*, ${text(metric)} as metric`
-    const found = await page<Measured>((context) => write(context, { ...of, metric }), { columns, offset })
-    return { ...found, rows: found.rows.map(judged) }
-  }
-  const isWhole = asked.by === 'none' && of.where === '' && of.brands.length === 1
-  if (asked.metric !== undefined || !isWhole) return read(asked.metric ?? 'visibility', asked.offset)
-  const rows = []
-  for (const metric of METRICS) rows.push(...(await read(metric, 0)).rows)
-  return { rows, missing: undefined, total: undefined }
-}
-
-const onlyThis = ({ by, name }: { by: Group; name: string }) => `, only ${by} ${quoted(name, TEXT_LENGTH)}`
-
-/** What numbers are narrowed to. */
 async function narrow({ desk, context }: Question, asked: Partial<Record<Group, string | undefined>>) {
   const found: (Named & { by: Group; column: Dimension })[] = []
   for (const by of GROUPS) {
@@ -124,7 +105,7 @@ async function narrow({ desk, context }: Question, asked: Partial<Record<Group, 
     const of = NAMES[column] ?? { table: by === 'country' ? 'prompts' : 'models', name: column }
     const all = await desk.run<Named>(
       `select distinct ${column} as id, coalesce(${of.name}, ${column}) as name from ${context.of(of.table)}
-where project_id = ${context.project} and ${column} is not null order by 2, 1 limit ${MOST_PROMPTS}`,
+where project_id = ${context.project} and ${column} is not null order by 2, 1 limit 5000`,
     )
     found.push({ by, column, ...find(by, name, all) })
   }
@@ -151,8 +132,6 @@ function lineOf(row: Measured, isTime: boolean, dimension: string | undefined): 
   const number = `${kindOf(row.metric).title.toLowerCase()} ${numberOf(row.metric, row)}`
   return `${group}${quoted(row.brand)}: ${number}${state}.${changeOf(row.metric, row)}`
 }
-
-type Lead = Row & { own_answers: number }
 
 export const compareBrands = defineTool({
   name: 'compare_brands',
@@ -181,10 +160,10 @@ export const compareBrands = defineTool({
     const rivals = brands.filter(({ isOwn }) => !isOwn)
     filters.rival = asked.rival && find('rival', asked.rival, rivals).id
     const column = by === 'none' ? undefined : columnOf(desk.reports, by)
-    const all = await read<Lead>('head-to-head')
+    const all = await read<Row>('head-to-head')
     const rival = chooseRival(all.rows)
     if (column !== undefined) filters.rival = rival?.id
-    const { rows, missing } = column === undefined ? all : await read<Lead>((context) => headToHeadBy(context, column))
+    const { rows, missing } = column === undefined ? all : await read<Row>((context) => headToHeadBy(context, column))
     const leads = rows.filter((row) => filters.rival === undefined || row.rival_brand_id === filters.rival)
     const against = column === undefined ? 'its rivals' : `${quoted(rival?.name ?? '')} by ${by}`
     const stream = column && reportName(desk.reports, ['date', column])
@@ -195,14 +174,14 @@ export const compareBrands = defineTool({
         leads.length === 0 && 'There are no answers in this period.',
       ],
       rows: leads.map((row) => ({ ...row, lead: ['ahead', 'behind'].includes(row.lead_verdict) ? row.lead : null })),
-      line: (row: Lead) =>
+      line: (row: Row) =>
         `${column === undefined ? '' : `${quoted(row.name ?? `(no ${by})`)}: `}${leadOf(row, own.name)}`,
       ...{ narrower: 'name one rival', link: question.link('head-to-head') },
     }
   },
 })
 
-function leadOf(row: Lead, own: string): string {
+function leadOf(row: Row, own: string): string {
   const share = (of: 'own' | 'rival') => {
     const [low, high] = [row[`${of}_visibility_low`], row[`${of}_visibility_high`]]
     return `${percent(row[`${of}_visibility`])}${low === null ? '' : ` (${interval(low, high)})`}`

@@ -4,7 +4,7 @@ import { ENOUGH, percent, whole } from '../../web/insights/format.ts'
 import { changeOf } from '../../web/insights/measure-words.ts'
 import type { Row, Section } from '../../web/insights/read-page.ts'
 import { text } from '../../web/insights/sql.ts'
-import { quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
+import { quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD } from '../question.ts'
 
 /* What rose or fell, and where the own brand is missing. */
@@ -50,21 +50,19 @@ export const findChanges = defineTool({
     return {
       ...about,
       sentences: [...said, missing === undefined && total === 0 && none, !about.notes.includes(missing) && missing],
-      ...{ rows, total, line: changeLine, narrower: 'name one brand or one direction', link: question.link('movers') },
+      ...{ rows, total, narrower: 'name one brand or one direction', link: question.link('movers') },
+      line({ answers: sample, previous_answers: previous_sample, brand: named, topic, model_id, ...row }: Row) {
+        const { visibility: value, previous_visibility: previous_value } = row
+        const of = `${topic === null ? '' : `, topic ${quoted(topic)}`}${model_id === null ? '' : `, model ${quoted(model_id)}`}`
+        const change = changeOf('visibility', { ...row, value, sample, previous_value, previous_sample })
+        return `${quoted(named)}${of}: ${percent(value)} of ${whole(sample)} answers.${change}`
+      },
     }
   },
 })
 
-function changeLine({ answers: sample, previous_answers: previous_sample, ...row }: Row): string {
-  const { visibility: value, previous_visibility: previous_value, brand, topic, model_id } = row
-  const where = `${topic === null ? '' : `, topic ${quoted(topic)}`}${model_id === null ? '' : `, model ${quoted(model_id)}`}`
-  const change = changeOf('visibility', { ...row, value, sample, previous_value, previous_sample })
-  return `${quoted(brand)}${where}: ${percent(value)} of ${whole(sample)} answers.${change}`
-}
-
 const URL_LENGTH = 255
-const MOST_RIVALS = 5
-const rivalsOf = (names: readonly string[]) => quotedList(names, MOST_RIVALS)
+const rivalsOf = (names: readonly string[]) => quotedList(names, 5)
 
 const CITED = 'A citation does not show that the source names a brand, nor that it made the answer.'
 const UNNAMED = `A brand that no answer names may still be visible: up to 35 % with 7 answers, 11 % with ${ENOUGH}.`

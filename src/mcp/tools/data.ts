@@ -1,4 +1,3 @@
-import type { Day } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { percent } from '../../web/insights/format.ts'
@@ -6,14 +5,14 @@ import { grouped, reportWith } from '../../web/insights/measure-statements.ts'
 import { type MeasuredRow, numberOf } from '../../web/insights/measure-words.ts'
 import { text } from '../../web/insights/sql.ts'
 import { href } from '../../web/pages/layout.ts'
-import { find, inert, MOST_IN_LIST, type Named, quoted, quotedList, TEXT_LENGTH } from '../phrases.ts'
+import { find, inert, MOST_IN_LIST, quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aDay, aName, type Desk, defineTool, findProject, openQuestion } from '../question.ts'
 
 /* What there is, whether it can be trusted, and why it is what it is. */
 
 const LISTS = ['own_brands', 'rivals', 'channels', 'topics', 'tags'] as const
-type ProjectRow = Named &
-  Record<(typeof LISTS)[number], string[]> & { complete_from: Day; complete_to: Day | null; is_stale: boolean | null }
+type ProjectRow = Record<'id' | 'name' | 'complete_from', string> &
+  Record<(typeof LISTS)[number], string[]> & { complete_to: string | null; is_stale: boolean | null }
 
 export const listProjects = defineTool({
   name: 'list_projects',
@@ -34,19 +33,18 @@ export const listProjects = defineTool({
     const isCut = rows.some((row) => LISTS.some((name) => row[name].length > MOST_IN_LIST))
     return {
       sentences: [`${count(all.length, 'project')}. Today is ${desk.today}, UTC.`],
-      ...{ rows, line: projectLine, narrower: 'name one project', link: desk.pages && `${desk.pages}/insights` },
+      ...{ rows, narrower: 'name one project', link: desk.pages && `${desk.pages}/insights` },
+      line({ id, name, complete_from, complete_to, is_stale, ...row }: ProjectRow) {
+        const days = complete_to === null ? 'no day is complete' : `complete from ${complete_from} to ${complete_to}`
+        const lists = LISTS.map((list) => `${list.replace('_', ' ')}: ${quotedList(row[list])}`).join('; ')
+        return `${quoted(name)} (${inert(id)}): ${days}${is_stale === false ? '' : ', and stale'}; ${lists}.`
+      },
       notes: [
         isCut && `Lists show ${MOST_IN_LIST} names; get_visibility lists all brands, and all by topic, channel or tag.`,
       ],
     }
   },
 })
-
-function projectLine({ id, name, complete_from, complete_to, is_stale, ...row }: ProjectRow): string {
-  const days = complete_to === null ? 'no day is complete' : `complete from ${complete_from} to ${complete_to}`
-  const lists = LISTS.map((list) => `${list.replace('_', ' ')}: ${quotedList(row[list])}`).join('; ')
-  return `${quoted(name)} (${inert(id)}): ${days}${is_stale === false ? '' : ', and stale'}; ${lists}.`
-}
 
 export const checkData = defineTool({
   name: 'check_data',
@@ -62,9 +60,8 @@ export const checkData = defineTool({
   about: 'Streams, those that need attention first. Unreconciled days do not add up to the totals of the service.',
   async answer(desk, asked) {
     const project = await findProject(desk, asked.project)
-    const rows = await desk.rows<{ stream: string; state: string; is_fine: boolean }>('streams', {
-      project: project.id,
-    })
+    const of = { project: project.id }
+    const rows = await desk.rows<{ stream: string; state: string; is_fine: boolean }>('streams', of)
     const wrong = rows.filter(({ is_fine }) => !is_fine).length
     const all = count(rows.length, 'stream')
     return {
@@ -73,7 +70,7 @@ export const checkData = defineTool({
         wrong === 0 ? `All ${all} are fresh and whole.` : `${wrong} of ${all} need attention.`,
         ...(await readLedger(desk, project.id)),
       ],
-      ...{ rows, link: desk.pages && `${desk.pages}${href('/', { project: project.id })}` },
+      ...{ rows, link: desk.pages && `${desk.pages}${href('/', of)}` },
       line: ({ stream, state }: (typeof rows)[number]) => `${inert(stream)}: ${state}.`,
     }
   },
@@ -123,12 +120,12 @@ order by value, name`,
     const [value] = await desk.rows<DayRow>('day', values)
     const number =
       value && `visibility ${numberOf('visibility', value)}; ${usual(value.is_unusual, value.usual, percent)}`
-    const answers = value && `${count(value.answers ?? 0, 'answer')}; ${usual(value.are_unusual, value.usual_answers)}`
     return {
       ...(await question.about(['Unusual days also happen by chance: about one in seven while there is a trend.'])),
       sentences: [
         number ? `${quoted(brand.name)}: ${number}.` : `There is no number of ${quoted(brand.name)} on this day.`,
-        answers && `The day has ${answers}.`,
+        value &&
+          `The day has ${count(value.answers ?? 0, 'answer')}; ${usual(value.are_unusual, value.usual_answers)}.`,
       ],
       rows: [...(await desk.rows<Reason>('reasons', values)), ...prompts.rows],
       line: ({ name, words }: Reason) => `${quoted(name, TEXT_LENGTH)}: ${inert(words, TEXT_LENGTH)}.`,

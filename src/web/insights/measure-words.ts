@@ -12,6 +12,15 @@ export interface MeasuredRow
   verdict?: string | null
 }
 
+/** A number of a brand. */
+export interface Measured
+  extends MeasuredRow,
+    Record<'name' | 'id', string | null>,
+    Partial<Record<'is_complete' | 'is_provisional', boolean | null>> {
+  metric: Metric
+  brand: string
+}
+
 export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
 
 /** "34.2 % (412 of 1,204 answers; 95 % interval 31.6 % to 36.9 %)". */

@@ -59,7 +59,10 @@ export interface Row
       'visibility_low' | 'visibility_high' | 'low' | 'high' | 'previous_value' | 'previous_visibility',
       number | null
     >,
-    Record<'sample' | 'previous_sample' | 'answers' | 'previous_answers' | 'count' | 'q_value' | 'lead', number | null>,
+    Record<
+      'sample' | 'previous_sample' | 'answers' | 'own_answers' | 'previous_answers' | 'count' | 'q_value' | 'lead',
+      number | null
+    >,
     Record<'best_rival_visibility' | 'own_share_of_both' | 'retrieved_chat_count' | 'weeks', number | null>,
     Record<'most_prompts_in_a_week', number | null>,
     // Counts of all rows, not only of those that are shown.
