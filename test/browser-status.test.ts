@@ -2,6 +2,7 @@
 import { beforeAll, expect, test } from '@jest/globals'
 import type { BrowserContextOptions, Page } from 'playwright-core'
 import { inBrowser, launchTabs, type Tabs, violationsIn } from './support/chromium.ts'
+import { recountMonths } from './support/postgres.ts'
 import { type Pages, startPages, until } from './support/serve.ts'
 import { type Setup, setUp } from './support/setup.ts'
 
@@ -48,6 +49,7 @@ inBrowser('the status page', () => {
        where project_id = $1 and stream = 'chats' and date >= current_date - 1`,
       [worst.id],
     )
+    await recountMonths(setup.database)
     await rows(
       `insert into visibility_ops.runs (command, started_at, ended_at, outcome, host, pid, version, source, summary)
        select 'sync', now() - interval '5 minutes', now() - interval '4 minutes', 'partial', 'host', 1, 'v', 's', $1::jsonb`,

@@ -2,13 +2,14 @@ import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
 import { monotonic } from '../src/core/waiting.ts'
-import { readDays } from '../src/ledger/days.ts'
+import { type DayState, forgetDays, lockOfLoads, markMoved, putDays, readDays, settleDays } from '../src/ledger/days.ts'
 import { pruneLedger } from '../src/ledger/retention.ts'
 import { dueDays, readKnownDays } from '../src/sync/plan/due-days.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
-import { runCli } from './support/cli.ts'
+import { inTransactionWith, type Transaction } from '../src/warehouse/transaction.ts'
+import { runCli, until } from './support/cli.ts'
 import { sized } from './support/long.ts'
-import { createDatabase, type TestDatabase } from './support/postgres.ts'
+import { createDatabase, recountMonths, type TestDatabase } from './support/postgres.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
 describe('due days', () => {
@@ -71,6 +72,7 @@ describe('due days', () => {
           await database.rows('delete from visibility_ops.coverage')
           const streams = of.map((_, at) => ({ projectId: 'p', stream: `s${at}` }))
           for (const [at, { stream }] of streams.entries()) await fill(stream, of[at]!)
+          await recountMonths(database)
           const interest = { from: addDays(FIRST, start), to }
           const settings = { today: TODAY, lookbackDays }
           const summaryOf = await readKnownDays(database.warehouse, streams, {
@@ -97,6 +99,79 @@ describe('due days', () => {
       { numRuns: sized(25, 200), examples: [[[[{ from: 0, days: 500, state: 'read', age: 40 }], []], 0, TODAY, 7]] },
     )
     expect(skipped).toBeGreaterThan(100)
+  })
+})
+
+describe('months', () => {
+  /* Months are counted when days are written, also if two processes write days of one month at once. */
+
+  const DAYS = daysIn({ from: '2026-01-20', to: '2026-03-10' })
+  const OF = { projectId: 'p', stream: 's' }
+  const BLOCKED = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+  const STATES: DayState[] = ['settled', 'open', 'rejects', 'differs', 'vanishing', 'changed']
+
+  const window = fc.record({ from: fc.nat(DAYS.length - 1), days: fc.integer({ min: 1, max: 20 }) })
+  const step = fc.record({
+    kind: fc.constantFrom('put', 'put', 'settle', 'forget', 'move'),
+    window,
+    state: fc.constantFrom(...STATES),
+    age: fc.constantFrom(0, 1, 9),
+  })
+  type Step = typeof step extends fc.Arbitrary<infer Value> ? Value : never
+
+  let database: TestDatabase
+  beforeAll(async () => {
+    database = await createDatabase('migrated')
+  })
+
+  const put = ({ window: { from, days }, state, age }: Pick<Step, 'window' | 'state' | 'age'>) => {
+    const range = { from: DAYS[from]!, to: DAYS.slice(from, from + days).at(-1)! }
+    const readAt = new Date(`${addDays(range.to, age)}T03:00:00Z`)
+    const dayOf = () => ({ rows: days, state })
+    return putDays({ projectStream: OF, range, dayOf, fencingToken: 1, readAt, runId: 1 })
+  }
+  const inLoad = <T>(work: (tx: Transaction) => Promise<T>) =>
+    inTransactionWith(database.warehouse, [lockOfLoads(database.warehouse, OF)], work)
+  const expectCounted = async () => {
+    const months = () => database.rows('select * from visibility_ops.coverage_months order by month')
+    const found = await months()
+    await recountMonths(database)
+    expect(found).toEqual(await months())
+    await database.rows('delete from visibility_ops.coverage; delete from visibility_ops.coverage_months')
+  }
+
+  test('have the counts of their days, whatever is written', async () => {
+    const write = async (step: Step): Promise<unknown> => {
+      const days = DAYS.slice(step.window.from, step.window.from + step.window.days)
+      if (step.kind === 'settle') return settleDays(database.warehouse, OF, days)
+      if (step.kind === 'forget') return forgetDays(database.warehouse, OF, days)
+      return inLoad(async (tx) => {
+        if (step.kind === 'move') await markMoved(tx, OF, new Map(days.map((day) => [day, 3])))
+        else tx.atCommit.push(put(step))
+      })
+    }
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 10 }), async (steps) => {
+        for (const one of steps) await write(one)
+        await expectCounted()
+      }),
+      { numRuns: sized(25, 200) },
+    )
+  })
+
+  test.each([
+    ['forgotten', forgetDays],
+    ['settled', settleDays],
+  ])('have the counts of their days, if days are %s while others are loaded', async (_, change) => {
+    await inLoad(async (tx) => tx.atCommit.push(put({ window: { from: 0, days: 3 }, state: 'settled', age: 1 })))
+    const { waiting } = await inLoad(async (tx) => {
+      await put({ window: { from: 5, days: 2 }, state: 'open', age: 1 }).execute(tx.db)
+      const waiting = change(database.warehouse, OF, DAYS.slice(0, 3))
+      await until('blocked', async () => (await database.rows(BLOCKED)).length > 0)
+      return { waiting }
+    })
+    await waiting
+    await expectCounted()
   })
 })
 
@@ -334,6 +409,7 @@ describe('freshness', () => {
       `delete from visibility_ops.coverage where stream = '${REPORT}' and date in ('2026-02-21', '2026-03-31', '2026-03-05')`,
     )
     await readAt('2026-03-20', 30, 'held')
+    await recountMonths(setup.database)
     await rows(
       `insert into visibility_ops.quarantine (project_id, stream, reason, raw, fingerprint, run_id, resolved_at)
      values ($1, '${REPORT}', 'bad', '{}', '1', 1, null), ($1, '${REPORT}', 'bad', '{}', '2', 1, null), ($1, '${REPORT}', 'bad', '{}', '3', 1, now())`,

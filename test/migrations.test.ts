@@ -271,7 +271,6 @@ describe('repair', () => {
     await rows('drop table visibility.prompts, visibility.brands, visibility.chats cascade')
     await rows('drop table visibility_ops.calendar cascade; drop view visibility_ops.days_read cascade')
     await rows('drop function visibility.wilson_low cascade; drop function visibility_ops.sums_of cascade')
-    await rows('drop trigger summarize_updates on visibility_ops.coverage')
 
     const cli = (...args: string[]) => runCli(args, { env, config: fileConfig })
     const checked = await cli('check', '--json')

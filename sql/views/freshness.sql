@@ -8,10 +8,10 @@ select
   case when t.by_day then m.first_day end as first_day,
   case when t.by_day then m.last_day end as last_day,
   case when t.by_day then greatest(0, i.last - t.first_day + 1 - m.days - e.days)::integer end as missing_days,
-  m.held_days,
+  u.held_days,
   q.quarantined_rows,
   coalesce(m.last_read_at < now() - t.max_staleness, true) as is_stale,
-  m.unreconciled_days
+  u.unreconciled_days
 from {ops}.stream_settings t
 left join {schema}.projects p on p.project_id = t.project_id
 -- The days of interest end today at the latest.
@@ -21,12 +21,15 @@ cross join lateral (
 -- From the sums by month; only the months at both ends of the days of interest are looked at day by day.
 cross join lateral (
   select max(c.last_read_at) as last_read_at, min(c.first_day) as first_day, max(c.last_day) as last_day,
-    coalesce(sum(c.days_held), 0)::integer as held_days,
-    coalesce(sum(c.days_unreconciled), 0)::integer as unreconciled_days,
     coalesce(sum(c.days) filter (where c.first_day >= t.first_day and c.last_day <= i.last), 0) as days
   from {ops}.coverage_months c
   where c.project_id = t.project_id and c.stream = t.stream
 ) m
+cross join lateral (
+  select count(*) filter (where d.state = 'held')::integer as held_days,
+    count(*) filter (where d.state = 'unreconciled')::integer as unreconciled_days
+  from {ops}.coverage d where d.project_id = t.project_id and d.stream = t.stream and d.state <> 'read'
+) u
 cross join lateral (
   select count(d.date) as days
   from {ops}.coverage_months c

@@ -4,7 +4,7 @@ import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
-import { anyOf, type CoverageState } from '../warehouse/database.ts'
+import { anyOf, batch, type CoverageState } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The ledger of days: what is known of each day that was read. Only this file writes it. */
@@ -13,6 +13,7 @@ const COVERAGE = sql.table('ops.coverage')
 const COVERAGE_MONTHS = sql.table('ops.coverage_months')
 const QUARANTINE = sql.table('ops.quarantine')
 const CONTROL_TOTALS = sql.table('ops.control_totals')
+const MONTH = sql`date_trunc('month', date::timestamp)::date`
 
 /**
  * The state of a day that was read:
@@ -94,16 +95,18 @@ export async function readDaysByMonth(
   type Row = { project_id: string; stream: string; complete: string[] | null; days: DayEntry[][] | null }
   const projectIds = [...new Set(projectStreams.map(({ projectId }) => projectId))]
   const streams = [...new Set(projectStreams.map(({ stream }) => stream))]
-  // `youngest` is the lowest age at which one of its days was read.
   const { rows } = await sql<Row>`
     select m.project_id, m.stream, json_agg(to_char(m.month, 'YYYY-MM')) filter (where m.is_complete) as complete,
       json_agg(d.days) filter (where d.days is not null) as days
     from (
-      select *, days = last_day - first_day + 1 and first_day <= greatest(month, ${from}::date)
+      select m.*, days = last_day - first_day + 1 and first_day <= greatest(month, ${from}::date)
         and last_day = (month + interval '1 month')::date - 1
-        and days_held + days_quarantined + days_stale + days_unreconciled + days_uncompared = 0
-        and youngest >= ${finalAfterDays} as is_complete
-      from ${COVERAGE_MONTHS} where project_id = any(${projectIds}) and stream = any(${streams})
+        and u.month is null and youngest >= ${finalAfterDays} as is_complete
+      from ${COVERAGE_MONTHS} m
+      left join (
+        select distinct project_id, stream, ${MONTH} as month from ${COVERAGE} where state <> ${STORED_AS.settled}
+      ) u using (project_id, stream, month)
+      where project_id = any(${projectIds}) and stream = any(${streams})
     ) m
     left join lateral (
       select json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at)), c.reconciled_at is not null)
@@ -247,14 +250,14 @@ interface DaysToWrite {
   reviewedSince?: Date | null
 }
 
-/** Writes down that every day of the range was read, and what it is now. */
+/** Writes down that every day of the range was read, and what it is now. For a transaction with the lock of loads. */
 export function putDays(entry: DaysToWrite): RawBuilder<object> {
   const { projectStream, range, fencingToken, readAt, runId } = entry
   const days = daysIn(range).map((date) => {
     const { rows, state, difference = null } = entry.dayOf(date)
     return { date, rows, state: STORED_AS[state], is_reconciled: state === 'settled', difference }
   })
-  return sql`
+  const put = sql`
     insert into ${COVERAGE} as c
       (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since, reconciled_at, difference)
     select ${projectStream.projectId}, ${projectStream.stream}, date, rows, ${readAt}::timestamptz, ${runId}, state,
@@ -266,6 +269,44 @@ export function putDays(entry: DaysToWrite): RawBuilder<object> {
       run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order,
       reconciled_at = excluded.reconciled_at, difference = excluded.difference,
       held_since = case when excluded.held_since is null then null else coalesce(c.held_since, excluded.held_since) end`
+  return countMonths(projectStream, range, put)
+}
+
+/**
+ * Counts the months of a range again, under the lock of loads. A statement does not see the days that it puts. States are not counted, because an index
+ * has the days that are not settled. `youngest` is the lowest age at which a day was read, and 0 if one does not add up.
+ */
+export function countMonths(
+  { projectId, stream }: ProjectStream,
+  { from, to }: Range,
+  put?: RawBuilder<unknown>,
+): RawBuilder<object> {
+  return sql`
+    ${put === undefined ? sql`` : sql`with put as (${put} returning date, c.rows, c.read_at, c.reconciled_at)`}
+    insert into ${COVERAGE_MONTHS} (project_id, stream, month, days, first_day, last_day, rows, last_read_at, youngest)
+    select ${projectId}, ${stream}, ${MONTH}, count(*), min(date), max(date), sum(rows), max(read_at),
+      min(case when reconciled_at is null then 0 else (read_at at time zone 'UTC')::date - date end)
+    from (
+      select date, rows, read_at, reconciled_at from ${COVERAGE}
+      where project_id = ${projectId} and stream = ${stream} and date >= date_trunc('month', ${from}::timestamp)
+        and date < date_trunc('month', ${to}::timestamp) + interval '1 month'
+        ${put === undefined ? sql`` : sql`and not date between ${from} and ${to} union all select * from put`}
+    ) days
+    group by 3
+    on conflict (project_id, stream, month) do update set days = excluded.days, first_day = excluded.first_day,
+      last_day = excluded.last_day, rows = excluded.rows, last_read_at = excluded.last_read_at, youngest = excluded.youngest`
+}
+
+/** Changes days outside of a load and counts their months again. One message is one transaction. */
+async function changeDays(
+  warehouse: Warehouse,
+  projectStream: ProjectStream,
+  days: readonly Day[],
+  change: RawBuilder<unknown>,
+): Promise<void> {
+  const sorted = days.toSorted()
+  const range = { from: sorted[0]!, to: sorted.at(-1)! }
+  await batch(warehouse.db, lockOfLoads(warehouse, projectStream), change, countMonths(projectStream, range))
 }
 
 /** Settled and open days become due, because something showed that they changed. Without days, all of them do. */
@@ -306,23 +347,19 @@ export async function markMoved(
       .set({ rows: sql<number>`greatest(0, rows - ${rows}::int)` })
       .where((eb) => eb.and({ project_id: projectId, stream, date }))
       .execute()
+    await countMonths({ projectId, stream }, { from: date, to: date }).execute(db)
   }
   await markChanged({ db }, projectId, { streams: [stream], days: [...lost.keys()] })
 }
 
 /** Days that were compared with their table later than they were read, and add up. */
-export async function settleDays(
-  { db }: Pick<Warehouse, 'db'>,
-  { projectId, stream }: ProjectStream,
-  days: readonly Day[],
-): Promise<void> {
-  await db
-    .updateTable('ops.coverage')
-    .set({ reconciled_at: sql`now()`, difference: null })
-    .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.open }))
-    .where('reconciled_at', 'is', null)
-    .where(anyOf('date', days))
-    .execute()
+export function settleDays(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
+  const { projectId, stream } = projectStream
+  const settle = sql`
+    update ${COVERAGE} set reconciled_at = now(), difference = null
+    where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.open} and reconciled_at is null
+      and date = any(${days})`
+  return changeDays(warehouse, projectStream, days, settle)
 }
 
 /**
@@ -330,15 +367,21 @@ export async function settleDays(
  * and no change of the service.
  */
 export async function forgetDays(
-  { db }: Pick<Warehouse, 'db'>,
-  { projectId, stream }: ProjectStream,
+  warehouse: Warehouse,
+  projectStream: ProjectStream,
   days: readonly Day[],
 ): Promise<void> {
-  await db
-    .deleteFrom('ops.coverage')
-    .where((eb) => eb.and({ project_id: projectId, stream, state: STORED_AS.settled }))
-    .where(anyOf('date', days))
-    .execute()
+  if (days.length === 0) return
+  const { projectId, stream } = projectStream
+  // A month without days is not counted again.
+  const forget = sql`
+    with forgotten as (
+      delete from ${COVERAGE} where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.settled}
+        and date = any(${days}) returning ${MONTH} as month
+    )
+    delete from ${COVERAGE_MONTHS} where project_id = ${projectId} and stream = ${stream}
+      and month in (select month from forgotten)`
+  await changeDays(warehouse, projectStream, days, forget)
 }
 
 /** What is known of one day of a stream, in the words of the tables. */

@@ -106,11 +106,14 @@ async function streamStatus(
   const { rows } = await sql<StreamStatus>`
     with summed as (
       select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
-        sum(days)::int as days, sum(rows)::bigint as rows, sum(days_held)::int as days_held,
-        sum(days_quarantined)::int as days_quarantined, sum(days_stale)::int as days_stale,
-        sum(days_unreconciled)::int as days_unreconciled,
-        sum(days) filter (where first_day >= ${from} and last_day <= ${to})::int as days_inside
+        sum(days)::int as days, sum(rows)::bigint as rows, sum(days) filter (where first_day >= ${from} and last_day <= ${to})::int as days_inside
       from ${COVERAGE_MONTHS} group by 1, 2
+    ), unsettled as (
+      select project_id, stream, count(*) filter (where state = 'held')::int as days_held,
+        count(*) filter (where state = 'quarantined')::int as days_quarantined,
+        count(*) filter (where state = 'stale')::int as days_stale,
+        count(*) filter (where state = 'unreconciled')::int as days_unreconciled
+      from ${sql.table('ops.coverage')} where state <> 'read' group by 1, 2
     ), across as (
       select m.project_id, m.stream, count(*)::int as days_inside
       from ${COVERAGE_MONTHS} m join ${sql.table('ops.coverage')} c on c.project_id = m.project_id and c.stream = m.stream
@@ -123,8 +126,8 @@ async function streamStatus(
       case when s.dated then t.last_day end as last_day, case when s.dated then coalesce(t.days, 0) else 0 end as days_read,
       case when s.dated then
         greatest(0, ${to}::date - ${from}::date + 1) - coalesce(t.days_inside, 0) - coalesce(a.days_inside, 0) end as days_missing,
-      coalesce(t.days_held, 0) as days_held, coalesce(t.days_quarantined, 0) as days_quarantined,
-      coalesce(t.days_stale, 0) as days_stale, coalesce(t.days_unreconciled, 0) as days_unreconciled,
+      coalesce(u.days_held, 0) as days_held, coalesce(u.days_quarantined, 0) as days_quarantined,
+      coalesce(u.days_stale, 0) as days_stale, coalesce(u.days_unreconciled, 0) as days_unreconciled,
       coalesce(case when s.dated then t.rows else l.rows end, 0) as rows,
       not s.has_table and exists (select from ${COVERAGE_MONTHS} m
         where m.project_id = p.project_id collate "C" and m.stream = s.stream collate "C") as is_table_missing
@@ -134,6 +137,7 @@ async function streamStatus(
       from unnest(${names}::text[], ${isDated}::boolean[], ${tables}::text[]) with ordinality s(stream, dated, name, position)
     ) s
     left join summed t on s.has_table and t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
+    left join unsettled u on s.has_table and u.project_id = p.project_id collate "C" and u.stream = s.stream collate "C"
     left join across a on s.has_table and a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
     left join lateral (
       select rows from ${sql.table('ops.coverage')} c where not s.dated and s.has_table and c.project_id = p.project_id collate "C"

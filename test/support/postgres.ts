@@ -6,6 +6,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Client, Pool } from 'pg'
+import type { Range } from '../../src/core/day.ts'
+import type { ProjectStream } from '../../src/core/vocabulary.ts'
+import { countMonths } from '../../src/ledger/days.ts'
 import { type ConnectOptions, connectWarehouse, type Warehouse } from '../../src/warehouse/connect.ts'
 import { migrate } from '../../src/warehouse/schema/migrate.ts'
 import { closeLater } from './close-later.ts'
@@ -71,6 +74,14 @@ async function createTemplate(content: Content, from: Content, reports: readonly
   const warehouse = await connectWarehouse({ url: url.href, schema: 'visibility', connections: 1 })
   await migrate(warehouse, configOf({ reports }))
   await warehouse.close()
+}
+
+/** Counts the months of the coverage again, after a test wrote days itself. */
+export async function recountMonths({ warehouse, rows }: TestDatabase): Promise<void> {
+  await rows('delete from visibility_ops.coverage_months')
+  const streams = await rows<ProjectStream & Range>(`
+    select project_id as "projectId", stream, min(date) as "from", max(date) as "to" from visibility_ops.coverage group by 1, 2`)
+  for (const stream of streams) await countMonths(stream, stream).execute(warehouse.db)
 }
 
 /** Connections that are closed after the test. */
