@@ -23,7 +23,7 @@ RUN npm ci --ignore-scripts --omit=dev --omit=optional \
   && find node_modules \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.mts' -o -name '*.d.cts' -o -name '*.md' \) -type f -delete
 
 FROM ${NODE}
-ARG VERSION=1.0.0
+ARG VERSION=2.0.0
 LABEL org.opencontainers.image.title="visibility-sync" \
   org.opencontainers.image.description="Keeps a Postgres warehouse in step with an AI answer visibility reporting service" \
   org.opencontainers.image.licenses="MIT" \

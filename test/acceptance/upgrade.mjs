@@ -12,7 +12,7 @@ import { startEmbedded } from '../../dist/warehouse/embedded/server.js'
 import { buildVersion } from '../../scripts/build-version.mjs'
 
 /** The last commit of each version. */
-const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c', '1.0.0': 'd491d0dc' }
+const RELEASES = { '0.1.0': 'be32067^', '0.2.0': '24a978c', '1.0.0': '139d1b9d' }
 const TABLES = ['prompts', 'prompt_tags', 'chats', 'brand_daily', 'brand_daily_by_model', 'brand_daily_by_prompt_model']
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-upgrade-'))
