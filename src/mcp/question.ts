@@ -1,12 +1,14 @@
+import { type RawBuilder, sql } from 'kysely'
 import * as z from 'zod'
 import type { ReportConfig } from '../core/config/load.ts'
 import { addDays, type Day, isDay } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { dataTable, runText, writtenOut } from '../warehouse/database.ts'
 import { fillIn, readSql } from '../warehouse/schema/views.ts'
 import { address, comparedRange, defaultGrain, type Filters, type Grain } from '../web/insights/filters.ts'
 import { openReader, readableRelations, type Section } from '../web/insights/read-page.ts'
-import { type Context, isWhole, reportName, type Statement, text } from '../web/insights/sql.ts'
+import { type Context, type Fragment, IS_WHOLE, reportName, type Statement } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
 import { type Answer, type Columns, find, listed, type Named, type Sentence } from './answer.ts'
 
@@ -58,25 +60,28 @@ export async function openDesk(
   if (!readable.has('data_status'))
     throw new UsageError('the tables are not there, or the role may not read them: run "sync", or "grant" for the role')
   const reports = all.filter(({ name }) => readable.has(name))
-  const sql: string[] = []
-  const run = async <R extends object>(statement: string) => {
-    sql.push(statement)
-    return (await warehouse.pool.query<R>(statement)).rows
+  const statements: string[] = []
+  const run = <R extends object>(statement: RawBuilder<R>) => {
+    const text = writtenOut(warehouse.db, statement)
+    statements.push(text)
+    return runText<R>(warehouse.db, text)
   }
   return {
-    ...{ warehouse, reports, today, pages, sql, run },
-    /** The rows of a file of statements, with these texts as values. */
+    ...{ warehouse, reports, today, pages, statements, run },
+    /** The rows of a file of statements, with these values. */
     rows<R extends object>(file: string, values: Record<string, string> = {}) {
-      const statement = readSql(`queries/mcp/${file}`).trim().replaceAll('{whole}', isWhole('s'))
-      const filled = fillIn(statement, warehouse, reportName(reports))
-      return run<R>(filled.replaceAll(/\{(\w+)\}/g, (_, name: string) => text(values[name]!)))
+      const all: Record<string, unknown> = { whole: IS_WHOLE, ...values }
+      const parts = fillIn(readSql(`queries/mcp/${file}`).trim(), warehouse, reportName(reports)).split(/\{(\w+)\}/)
+      const filled = parts.map((part, index) => (index % 2 === 0 ? sql.raw(part) : all[part]))
+      return run(sql<R>`${sql.join(filled, sql``)}`)
     },
   }
 }
 
-export async function findProject({ run, warehouse }: Desk, asked: string | undefined): Promise<Named> {
-  const statement = 'select project_id as id, coalesce(name, project_id) as name from {schema}.projects order by 2, 1'
-  const projects = await run<Named>(fillIn(statement, warehouse))
+export async function findProject({ run }: Desk, asked: string | undefined): Promise<Named> {
+  const projects = await run(
+    sql<Named>`select project_id as id, coalesce(name, project_id) as name from ${dataTable('projects')} order by 2, 1`,
+  )
   if (asked !== undefined) return find('project', asked, projects)
   // An answer about the first of several would pass for one about all.
   if (projects.length > 1)
@@ -107,9 +112,9 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
   const { brands, context, chooseRival } = reader
   const owns = brands.filter(({ isOwn }) => isOwn)
   type Source = Section | ((context: Context) => Statement)
-  const read = async <R extends object>(of: Source, wrap = (sql: string) => sql) => {
-    const { sql, missing } = await reader.prepare(of)
-    return { rows: missing === undefined ? await desk.run<R>(wrap(sql)) : [], missing }
+  const read = async <R extends object>(of: Source, wrap = (rows: Fragment) => rows) => {
+    const { query, missing } = await reader.prepare(of)
+    return { rows: query === undefined ? [] : await desk.run(wrap(query) as RawBuilder<R>), missing }
   }
   return {
     ...{ desk, project, filters, context, brands, chooseRival, read },
@@ -118,14 +123,17 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
       const found = name === undefined ? owns[0] : find(isOwn ? 'own brand' : 'brand', name, isOwn ? owns : brands)
       if (found === undefined)
         throw new UsageError('no brand of this project is marked as own: labels.brands may do so')
-      context.own = text(found.id)
+      context.own = found.id
       filters.brand = owns.indexOf(found) > 0 ? found.id : undefined
       return found
     },
     /** A part of the rows of a section or statement, and how many there are; or why there are none. */
-    async page<R extends object>(of: Source, { where = 'true', columns = '*', offset = asked.offset } = {}) {
-      const wrap = (sql: string) =>
-        `select ${columns}, count(*) over () as total from (\n${sql}\n) t\nwhere ${where}\nlimit ${asked.limit} offset ${offset}`
+    async page<R extends object>(
+      of: Source,
+      { where = sql`true` as Fragment, columns = sql`*` as Fragment, offset = asked.offset } = {},
+    ) {
+      const wrap = (all: Fragment) =>
+        sql`select ${columns}, count(*) over () as total from (\n${all}\n) t\nwhere ${where}\nlimit ${asked.limit} offset ${offset}`
       const { rows, missing } = await read<R & { total: number }>(of, wrap)
       return { rows, missing, total: rows[0]?.total ?? 0 }
     },

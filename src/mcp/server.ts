@@ -47,7 +47,7 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
       try {
         const read = async (warehouse: Warehouse) => {
           const desk = await openDesk(warehouse, { reports: config.reports, today: dayOf(clock()), pages })
-          return render(await tool.answer(desk, asked), columns, asked, asked.include_sql ? desk.sql : undefined)
+          return render(await tool.answer(desk, asked), columns, asked, asked.include_sql ? desk.statements : undefined)
         }
         // A connection that was lost since the last question is replaced.
         const result = await withRetries({ patienceMs: PATIENCE_MS }, undefined, () => pool.read(read))

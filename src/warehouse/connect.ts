@@ -7,7 +7,6 @@ import {
   Pool,
   type PoolClient,
   type PoolConfig,
-  type QueryConfig,
   types,
 } from 'pg'
 import { secretsOfAddress } from '../core/config/secrets.ts'
@@ -220,10 +219,6 @@ export function closeAtOnce(client: ClientBase): void {
 /** pg reads this limit for each query that has none of its own. It is valid until the connection is taken from the pool again. */
 export function limitQueries(client: ClientBase, ms: number | undefined): void {
   Object.assign((client as unknown as { connectionParameters: object }).connectionParameters, { query_timeout: ms })
-}
-
-export function slowQuery(text: string, values?: unknown[]): QueryConfig {
-  return { text, ...(values === undefined ? {} : { values }), query_timeout: SLOW_MS } as QueryConfig
 }
 
 export const SLOW_MS = 600_000

@@ -17,6 +17,7 @@ import {
   sql,
 } from 'kysely'
 import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
+import { IDENTIFIER } from '../core/identifier.ts'
 
 /*
  * The database as Kysely sees it. Statements call the schemas `data` and `ops`, whatever their names are: `from ops.coverage`.
@@ -267,7 +268,7 @@ export async function runText<Row>(db: Db, text: string, values: readonly unknow
   return (await db.executeQuery<Row>(CompiledQuery.raw(text, [...values]))).rows
 }
 
-/** The table of a stream, whose name comes from the configuration. */
+/** A relation or function of the data schema, whose name may come from the configuration. */
 export function dataTable(name: string): RawBuilder<unknown> {
   return sql.table(`data.${name}`)
 }
@@ -291,7 +292,7 @@ export async function batch<Rows extends unknown[]>(db: Db, ...queries: Queries<
   return (queries.length === 1 ? [rows] : rows) as RowsOfAll<Rows>
 }
 
-/** A query with its values filled in. */
+/** A query with its values filled in. If people see it, this text is run: Postgres could give parameters other types. */
 export function writtenOut(db: Db, query: Expression<unknown>): string {
   const executor = db.getExecutor()
   const node = query.toOperationNode()
@@ -299,10 +300,17 @@ export function writtenOut(db: Db, query: Expression<unknown>): string {
   return new LiteralCompiler().compileQuery(executor.transformQuery(node as never, queryId), queryId).sql
 }
 
-/** Messages with several statements have no parameters. */
+/** Messages with several statements have no parameters, and people read and copy statements of pages. */
 class LiteralCompiler extends PostgresQueryCompiler {
   protected override appendValue(value: unknown): void {
     this.append(literal(value))
+  }
+
+  /** As people type it. Behind a schema, a name that is no more than a keyword needs no quotes. */
+  protected override visitSchemableIdentifier(node: SchemableIdentifierNode): void {
+    const { schema, identifier } = node
+    if (schema?.name === 'visibility' && IDENTIFIER.test(identifier.name)) this.append(`visibility.${identifier.name}`)
+    else super.visitSchemableIdentifier(node)
   }
 }
 

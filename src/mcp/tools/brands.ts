@@ -1,5 +1,7 @@
+import { sql } from 'kysely'
 import * as z from 'zod'
 import type { Dimension } from '../../core/vocabulary.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import { interval, percent, verdictFor, whole } from '../../web/insights/format.ts'
 import {
   columnOf,
@@ -14,7 +16,7 @@ import {
 } from '../../web/insights/measure-statements.ts'
 import { changeOf, kindOf, type Measured, numberOf } from '../../web/insights/measure-words.ts'
 import type { Row } from '../../web/insights/read-page.ts'
-import { type Context, NAMES, reportName, text } from '../../web/insights/sql.ts'
+import { type Context, NAMES, reportName } from '../../web/insights/sql.ts'
 import { find, type Named, quoted, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } from '../question.ts'
 
@@ -55,15 +57,20 @@ export const getVisibility = defineTool({
     const question = await openQuestion(desk, asked, grain)
     const brands = chooseBrands(question, asked.brands)
     const found = await narrow(question, asked)
-    const where = found.map((one) => ` and r.${one.column} = ${text(one.id)}`).join('')
+    const conditions = found.map((one) => sql` and r.${sql.raw(one.column)} = ${one.id}`)
     const column = group && columnOf(desk.reports, group)
     const needs = ['date' as const, ...found.map((one) => one.column), column].filter((one) => one !== undefined)
-    const of = { report: reportWith(desk.reports, needs), where, brands: brands.map(({ id }) => id), column }
+    const of = {
+      report: reportWith(desk.reports, needs),
+      where: sql.join(conditions, sql``),
+      brands: brands.map(({ id }) => id),
+      column,
+    }
     // All four of one brand as a whole are so few that no part of them is read.
-    const isWhole = asked.metric === undefined && by === 'none' && where === '' && brands.length === 1
+    const isWhole = asked.metric === undefined && by === 'none' && found.length === 0 && brands.length === 1
     const read = (one: Metric) => {
       const write = (context: Context) => (grain ? overTime : grouped)(context, { ...of, metric: one })
-      return question.page<Measured>(write, { columns: `*, ${text(one)} as metric`, ...(isWhole && { offset: 0 }) })
+      return question.page<Measured>(write, { columns: sql`*, ${one} as metric`, ...(isWhole && { offset: 0 }) })
     }
     const parts = []
     for (const one of isWhole ? METRICS : [metric]) parts.push(await read(one))
@@ -103,9 +110,10 @@ async function narrow({ desk, context }: Question, asked: Partial<Record<Group, 
     if (name === undefined) continue
     // Countries are those of prompts, and models have no names.
     const of = NAMES[column] ?? { table: by === 'country' ? 'prompts' : 'models', name: column }
-    const all = await desk.run<Named>(
-      `select distinct ${column} as id, coalesce(${of.name}, ${column}) as name from ${context.of(of.table)}
-where project_id = ${context.project} and ${column} is not null order by 2, 1 limit 5000`,
+    const id = sql.raw(column)
+    const all = await desk.run(
+      sql<Named>`select distinct ${id} as id, coalesce(${sql.raw(of.name)}, ${id}) as name from ${dataTable(of.table)}
+where project_id = ${context.project} and ${id} is not null order by 2, 1 limit 5000`,
     )
     found.push({ by, column, ...find(by, name, all) })
   }

@@ -1,9 +1,10 @@
+import { sql } from 'kysely'
 import * as z from 'zod'
 import { count } from '../../core/text.ts'
 import { ENOUGH, percent, whole } from '../../web/insights/format.ts'
 import { changeOf } from '../../web/insights/measure-words.ts'
 import type { Row, Section } from '../../web/insights/read-page.ts'
-import { text } from '../../web/insights/sql.ts'
+import type { Fragment } from '../../web/insights/sql.ts'
 import { quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD } from '../question.ts'
 
@@ -29,15 +30,15 @@ export const findChanges = defineTool({
   async answer(desk, { direction, ...asked }) {
     const question = await openQuestion(desk, asked)
     const brand = asked.brand === 'all' ? undefined : question.brand(asked.brand)
-    const counts = 'coalesce(max(judged_count), 0) as judged, coalesce(max(clear_count), 0) as clear'
-    const wrap = (sql: string) => `select ${counts} from (\n${sql}\n) m`
+    const counts = sql`coalesce(max(judged_count), 0) as judged, coalesce(max(clear_count), 0) as clear`
+    const wrap = (movers: Fragment) => sql`select ${counts} from (\n${movers}\n) m`
     const { rows: counted, missing } = await question.read<Record<'judged' | 'clear', number>>('movers', wrap)
-    const verdicts = direction === 'both' ? "'up', 'down'" : text(direction)
-    const ofBrand = brand === undefined ? '' : ` and brand_id = ${text(brand.id)}`
+    const verdicts = sql.join(direction === 'both' ? ['up', 'down'] : [direction])
+    const ofBrand = brand === undefined ? sql`` : sql` and brand_id = ${brand.id}`
     const { rows, total } = await question.page<Row>('movers', {
-      where: `q_value <= 0.1 and clarity > 1 and verdict in (${verdicts})${ofBrand}`,
+      where: sql`q_value <= 0.1 and clarity > 1 and verdict in (${verdicts})${ofBrand}`,
       // What is of all topics has the same name as a topic may have.
-      columns: `*, case when grain like '%topic%' then topic end as topic`,
+      columns: sql`*, case when grain like '%topic%' then topic end as topic`,
     })
     const kind = { both: 'rise or fall', up: 'rise', down: 'fall' }[direction]
     const said = counted.map(

@@ -1,9 +1,10 @@
+import { sql } from 'kysely'
 import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import { percent } from '../../web/insights/format.ts'
 import { grouped, reportWith } from '../../web/insights/measure-statements.ts'
 import { type MeasuredRow, numberOf } from '../../web/insights/measure-words.ts'
-import { text } from '../../web/insights/sql.ts'
 import { href } from '../../web/pages/layout.ts'
 import { find, inert, MOST_IN_LIST, quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aDay, aName, type Desk, defineTool, findProject, openQuestion } from '../question.ts'
@@ -78,8 +79,8 @@ export const checkData = defineTool({
 
 /** The last runs and the reasons of quarantine, from the ledger, which a restricted reader may not read. */
 async function readLedger(desk: Desk, project: string): Promise<string[]> {
-  const schema = `to_regnamespace(quote_ident(${text(desk.warehouse.opsSchema)}))`
-  const [found] = await desk.run<{ may: boolean | null }>(`select has_schema_privilege(${schema}, 'usage') as may`)
+  const schema = sql`to_regnamespace(quote_ident(${desk.warehouse.opsSchema}))`
+  const [found] = await desk.run(sql<{ may: boolean | null }>`select has_schema_privilege(${schema}, 'usage') as may`)
   if (found?.may !== true) return ['The last runs and the reasons of quarantine are not visible to this role.']
   const entries = await desk.rows<{ what: string; state: string }>('ledger', { project })
   return entries.map(({ what, state }) => `${inert(what, TEXT_LENGTH)}: ${quoted(state, TEXT_LENGTH)}.`)
@@ -106,14 +107,13 @@ export const explainDay = defineTool({
     const brand = question.brand(asked.brand)
     const values = { project: question.project.id, brand: brand.id, day }
     const report = reportWith(desk.reports, ['date', 'prompt_id'])
-    const of = { metric: 'visibility', report, where: '', brands: [brand.id], column: 'prompt_id' } as const
-    const { of: named, project } = question.context
-    const chats = `select chat_id from ${named('chats')} c where project_id = ${project} and date = ${text(day)} and prompt_id = id`
+    const of = { metric: 'visibility', report, where: sql``, brands: [brand.id], column: 'prompt_id' } as const
+    const chats = sql`select chat_id from ${dataTable('chats')} c where project_id = ${values.project} and date = ${day} and prompt_id = id`
     const prompts = await question.read<Reason>(
       (context) => grouped(context, of),
-      (sql) => `select 'prompt' as kind, name, chats as detail, count, sample,
+      (all) => sql`select 'prompt' as kind, name, chats as detail, count, sample,
   concat('named in ', count, ' of ', sample, ' answers', ' (chats ' || chats || ')') as words
-from (\n${sql}\n) g
+from (\n${all}\n) g
 cross join lateral (select string_agg(chat_id, ', ') as chats from (${chats} order by chat_id limit 2) c) c
 order by value, name`,
     )

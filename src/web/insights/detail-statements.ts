@@ -1,4 +1,6 @@
+import { sql } from 'kysely'
 import type { Dimension } from '../../core/vocabulary.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { type Filters, type Subject, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
@@ -8,12 +10,12 @@ import {
   type Context,
   charted,
   compared,
+  type Fragment,
   named,
   reportName,
   type Statement,
   shareOf,
   sums,
-  text,
 } from './sql.ts'
 
 /* The SQL of the pages behind a number: of a topic, a model, a prompt or a source. */
@@ -22,80 +24,78 @@ export const DETAIL_STATEMENTS = {
   trend(context): Statement {
     const report = reportOf(context)
     const stream = reportName(context.reports, report)
-    const sql = charted(context, {
-      from: context.of(stream),
-      where: subjectIn(context, report),
-      stream,
-      sums: 'sum(r.visibility_count) as k, sum(r.visibility_total) as n',
-      columns: `${shareOf(context, 'visibility', 'k', 'n')}, k as visibility_count, n as answers`,
+    const rows = charted(context, {
+      ...{ from: stream, where: subjectIn(context, report), stream },
+      sums: sql`sum(r.visibility_count) as k, sum(r.visibility_total) as n`,
+      columns: sql`${shareOf('visibility')}, k as visibility_count, n as answers`,
     })
-    return { report, sql }
+    return { report, sql: rows }
   },
 
   brands(context) {
     const report = reportOf(context)
-    const { of, project } = context
-    const sql = `select c.brand_id, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own,
+    const { project } = context
+    const rows = sql`select c.brand_id, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own,
   ${compared(context)}
 from (
-  ${sums(context, report, 'r.brand_id', { where: subjectIn(context, report) })}
+  ${sums(context, report, sql`r.brand_id`, { where: subjectIn(context, report) })}
 ) c
-left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = c.brand_id
+left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = c.brand_id
 where n > 0
 order by n >= ${ENOUGH} desc, visibility desc nulls last, brand, c.brand_id`
-    return { report, sql }
+    return { report, sql: rows }
   },
 
   'by-model': (context) => breakdown(context, reportOf(context), 'model'),
   'by-topic': (context) => breakdown(context, reportOf(context), 'subject'),
   prompts: (context) => breakdown(context, reportOf(context, 'prompt_id'), 'subject'),
 
-  chats({ of, filters, project, hasContents }) {
+  chats({ filters, project, hasContents }) {
     const contents = ['messages', 'sources', 'brands_mentioned']
     const columns = contents.map((name) => (hasContents ? `t.${name}` : `null::jsonb as ${name}`)).join(', ')
-    const join = `left join ${of('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n`
-    const sql = `select c.date, c.chat_id, c.model_id, c.model_channel_id, ${columns}, count(*) over () as whole_count
-from ${of('chats')} c
-${hasContents ? join : ''}where ${ofChats(project, filters)}
+    const join = sql`left join ${dataTable('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n`
+    const rows = sql`select c.date, c.chat_id, c.model_id, c.model_channel_id, ${sql.raw(columns)}, count(*) over () as whole_count
+from ${dataTable('chats')} c
+${hasContents ? join : sql``}where ${ofChats(project, filters)}
 order by messages is null, c.date desc, c.model_id, c.chat_id`
-    return { views: ['chats'], sql }
+    return { views: ['chats'], sql: rows }
   },
 
-  cited: ({ of, filters, project }) => ({
+  cited: ({ filters, project }) => ({
     views: ['chats', 'chat_contents'],
-    sql: `select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
+    sql: sql`select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
   sum(case when s.source ->> 'citationCount' ~ '^\\d{1,9}$' then (s.source ->> 'citationCount')::integer end) as citation_count,
   count(*) over () as whole_count
-from ${of('chats')} c
-join ${of('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id
+from ${dataTable('chats')} c
+join ${dataTable('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id
 cross join lateral jsonb_array_elements(case jsonb_typeof(t.sources) when 'array' then t.sources else '[]' end) s(source)
 where s.source ->> 'domain' is not null and ${ofChats(project, filters)}
 group by 1
 order by citation_count desc nulls last, answers desc, domain`,
   }),
 
-  'source-prompts'({ of, reports, project, own, filters }) {
+  'source-prompts'({ reports, project, own, filters }) {
     const report = reportBy(reports, ['date', 'prompt_id', 'model_id'], 'domains')
     const missing = report === undefined ? 'No report of domains by prompt and model is configured.' : undefined
-    const sql = `select a.prompt_id, a.prompt, a.topic, a.model_id, count(distinct a.week) as weeks, max(a.week) as last_week,
+    const rows = sql`select a.prompt_id, a.prompt, a.topic, a.model_id, count(distinct a.week) as weeks, max(a.week) as last_week,
   max(a.best_rival_visibility) as best_rival_visibility, count(*) over () as whole_count
-from ${of('absent_prompts')} a
+from ${dataTable('absent_prompts')} a
 where a.project_id = ${project} and a.own_brand_id = ${own} and ${between('a.week', weeksIn(filters.range))} and a.is_complete
   and exists (
-    select from ${of(report?.name ?? '')} r
+    select from ${dataTable(report?.name ?? '')} r
     where r.project_id = a.project_id and r.prompt_id = a.prompt_id and r.model_id is not distinct from a.model_id
-      and r.domain = ${text(filters.subject.domain ?? '')} and r.date between a.week and a.week + 6
+      and r.domain = ${filters.subject.domain} and r.date between a.week and a.week + 6
   )
 group by a.prompt_id, a.prompt, a.topic, a.model_id
 order by sum(a.answers) >= ${ENOUGH} desc, weeks desc, best_rival_visibility desc, prompt, a.model_id`
-    return { views: ['absent_prompts'], missing, sql }
+    return { views: ['absent_prompts'], missing, sql: rows }
   },
 
-  'source-pages': ({ of, project, filters }) => ({
+  'source-pages': ({ project, filters }) => ({
     views: ['page_gaps_weekly'],
-    sql: `with p as (
+    sql: sql`with p as (
   select url_key, url, title, rival_names, citation_count, week
-  from ${of('page_gaps_weekly')}
+  from ${dataTable('page_gaps_weekly')}
   where project_id = ${project}${ofDomain(filters)} and ${between('week', weeksIn(filters.range))} and is_complete
 )
 select (array_agg(url order by week desc))[1] as url, (array_agg(title order by week desc))[1] as title,
@@ -108,8 +108,8 @@ order by citation_count desc nulls last, url`,
 } satisfies Record<string, (context: Context) => Statement>
 
 /** Without a domain, pages of all of them. */
-function ofDomain({ subject: { domain } }: Filters): string {
-  return domain === undefined ? '' : ` and domain = ${text(domain)}`
+function ofDomain({ subject: { domain } }: Filters): Fragment {
+  return domain === undefined ? sql`` : sql` and domain = ${domain}`
 }
 
 type Breakdown = [date: 'date', subject: 'prompt_id' | 'topic_id', model: 'model_id' | 'model_channel_id']
@@ -122,7 +122,7 @@ function reportOf({ filters: { subject }, reports }: Context, column?: 'prompt_i
 }
 
 /** Conditions for those columns of `alias` of which a page is about one value. */
-function isSubject({ topic, prompt, model, channel }: Subject, alias: string, columns: readonly Dimension[]): string {
+function isSubject({ topic, prompt, model, channel }: Subject, alias: string, columns: readonly Dimension[]): Fragment {
   const values: Partial<Record<Dimension, string | undefined>> = {
     topic_id: topic,
     prompt_id: prompt,
@@ -130,47 +130,52 @@ function isSubject({ topic, prompt, model, channel }: Subject, alias: string, co
     model_channel_id: channel,
   }
   const given = columns.filter((column) => values[column] !== undefined)
-  return given.map((column) => ` and ${alias}.${column} = ${text(values[column]!)}`).join('')
+  return sql.join(
+    given.map((column) => sql` and ${sql.raw(`${alias}.${column}`)} = ${values[column]}`),
+    sql``,
+  )
 }
 
 /** The conditions for the rows of a report `r` that the page is about. */
-function subjectIn({ of, project, filters: { subject } }: Context, report: Dimension[]): string {
+function subjectIn({ project, filters: { subject } }: Context, report: Dimension[]): Fragment {
   const columns = isSubject(subject, 'r', report)
   if (subject.topic === undefined || report.includes('topic_id')) return columns
-  const prompts = `select prompt_id from ${of('prompts')} where project_id = ${project} and topic_id = ${text(subject.topic)}`
-  return `${columns} and r.prompt_id in (${prompts})`
+  const prompts = sql`select prompt_id from ${dataTable('prompts')} where project_id = ${project} and topic_id = ${subject.topic}`
+  return sql`${columns} and r.prompt_id in (${prompts})`
 }
 
 /** The conditions for the chats `c` of a prompt, and of one model or channel if the page is about it. */
-function ofChats(project: string, { range, subject }: Filters): string {
+function ofChats(project: string, { range, subject }: Filters): Fragment {
   const columns = isSubject(subject, 'c', ['prompt_id', 'model_id', 'model_channel_id'])
-  return `c.project_id = ${project}${columns} and ${between('c.date', range)}`
+  return sql`c.project_id = ${project}${columns} and ${between('c.date', range)}`
 }
 
 /** The own brand and the most visible rival in each group, where the own brand is weakest first; few answers come last. */
 function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model'): Statement {
-  const { of, project, filters, before, own } = context
-  const column = by === 'subject' ? report[1] : report[2]
-  const { name, join } = named(context, column, 'g.id')
-  const ofOwn = (value: string) => `max(s.${value}) filter (where s.brand_id = ${own})`
+  const { project, filters, before, own } = context
+  const dimension = by === 'subject' ? report[1] : report[2]
+  const column = sql.raw(dimension)
+  const { name, join } = named(context, dimension, sql`g.id`)
+  const ofOwn = (value: string) => sql`max(s.${sql.raw(value)}) filter (where s.brand_id = ${own})`
   // A brand that is tracked since a day of these periods counts in the answers since then; any other, in all answers of the group.
   const first = (before.from < filters.range.from ? before : filters.range).from
-  const isNew = `(select first_seen_on > ${text(first)} from ${of('brands')} where project_id = ${project} and brand_id = ${own})`
-  const answers = (value: string) => `case when ${isNew} then ${ofOwn(value)} else max(s.${value}) end as ${value}`
-  const sql = `with s as (
-  ${sums(context, report, `r.${column}, r.brand_id`, { where: subjectIn(context, report) })}
+  const isNew = sql`(select first_seen_on > ${first} from ${dataTable('brands')} where project_id = ${project} and brand_id = ${own})`
+  const answers = (value: string) =>
+    sql`case when ${isNew} then ${ofOwn(value)} else max(s.${sql.raw(value)}) end as ${sql.raw(value)}`
+  const rows = sql`with s as (
+  ${sums(context, report, sql`r.${column}, r.brand_id`, { where: subjectIn(context, report) })}
 ), g as (
   select s.${column} as id, coalesce(${ofOwn('k')}, 0) as k, coalesce(${ofOwn('previous_k')}, 0) as previous_k, ${answers('n')}, ${answers('previous_n')},
     (array_agg(coalesce(b.name, s.brand_id) order by s.k / nullif(s.n, 0) desc nulls last) filter (where not coalesce(b.is_own, false)))[1] as rival,
     max(s.k / nullif(s.n, 0)) filter (where not coalesce(b.is_own, false)) as rival_visibility
   from s
-  left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = s.brand_id
+  left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = s.brand_id
   group by s.${column}
 )
-select '${column}' as grouped_by, g.id, ${name} as name, ${compared(context)},
+select ${dimension} as grouped_by, g.id, ${name} as name, ${compared(context)},
   g.rival, g.rival_visibility, count(*) over () as whole_count
 from g
 ${join}where g.n > 0
 order by g.n >= ${ENOUGH} desc, g.k / nullif(g.n, 0) - g.rival_visibility nulls last, g.n desc, g.id`
-  return { report, sql }
+  return { report, sql: rows }
 }

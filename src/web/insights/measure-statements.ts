@@ -1,12 +1,15 @@
+import { sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { ENOUGH } from './format.ts'
 import {
   byChannelIfThere,
   type Context,
   charted,
+  type Fragment,
   type Measure,
   meanOf,
   named,
@@ -14,7 +17,7 @@ import {
   type Statement,
   shareOf,
   sums,
-  text,
+  VISIBILITY,
   verdictOf,
 } from './sql.ts'
 import { LEADS } from './statements.ts'
@@ -50,85 +53,91 @@ interface Asked {
   metric: Metric
   /** The dimensions of the report that is summed, and conditions for its rows `r`. */
   report: Dimension[]
-  where: string
+  where: Fragment
   /** The ids of the brands; undefined for all. */
   brands: readonly string[]
 }
 
 /** Of share of voice, only the mentions of the brand: those of all brands are added up afterwards. */
 const MEASURES: Record<Metric, Measure> = {
-  visibility: ['r.visibility_count', 'r.visibility_total'],
-  share_of_voice: ['r.mention_count', '0'],
+  visibility: VISIBILITY,
+  share_of_voice: [sql`r.mention_count`, sql`0`],
   position: meanOf('position'),
   sentiment: meanOf('sentiment'),
 }
 
-const isOf = (brands: readonly string[]) => `brand_id in (${brands.map(text).join(', ') || "''"})`
+const isOf = (brands: readonly string[]) => sql`brand_id in (${sql.join(brands.length === 0 ? [''] : brands)})`
 
 /** A metric of brands by day, week or month, the newest first. */
 export function overTime(context: Context, { metric, report, where, brands }: Asked): Statement {
-  const { of, filters, reports } = context
+  const { filters, reports } = context
   const stream = reportName(reports, report)
   const [k, n] = MEASURES[metric]
-  const whole = metric === 'share_of_voice' ? 'sum(k) over (partition by w.at)' : 'n'
-  const bound = (name: string) => (metric === 'visibility' ? `${of(name)}(k, n)` : 'null')
-  const sql = charted(context, {
-    ...{ from: of(stream), where, stream, sums: `sum(${k}) as k, sum(${n}) as n` },
-    columns: `w.at as name, k / nullif(${whole}, 0) as value, ${bound('wilson_low')} as low, ${bound('wilson_high')} as high, k as count, ${whole} as sample`,
+  const whole = metric === 'share_of_voice' ? sql`sum(k) over (partition by w.at)` : sql`n`
+  const bound = (name: string) => (metric === 'visibility' ? sql`${dataTable(name)}(k, n)` : sql`null`)
+  const rows = charted(context, {
+    ...{ from: stream, where, stream, sums: sql`sum(${k}) as k, sum(${n}) as n` },
+    columns: sql`w.at as name, k / nullif(${whole}, 0) as value, ${bound('wilson_low')} as low, ${bound('wilson_high')} as high, k as count, ${whole} as sample`,
   })
-  const at = filters.grain === 'day' ? 'date' : filters.grain
-  return { report, sql: `select *\nfrom (\n${sql}\n) t\nwhere ${isOf(brands)}\norder by ${at} desc, brand, brand_id` }
+  const at = sql.raw(filters.grain === 'day' ? 'date' : filters.grain)
+  return {
+    report,
+    sql: sql`select *\nfrom (\n${rows}\n) t\nwhere ${isOf(brands)}\norder by ${at} desc, brand, brand_id`,
+  }
 }
 
 /** A metric of brands by a dimension, or as a whole, against the period before. Groups with few answers come last. */
 export function grouped(context: Context, asked: Asked & { column: Dimension | undefined }): Statement {
-  const { of, project } = context
+  const { project } = context
   const { metric, report, where, brands, column } = asked
-  const { name, join } = column === undefined ? { name: 'null', join: '' } : named(context, column, `m.${column}`)
-  const group = column === undefined ? '' : `${column}, `
-  const all = (k: string) => `sum(${k}) over (${column === undefined ? '' : `partition by ${column}`})`
-  const wholes = metric === 'share_of_voice' ? `${all('k')} as n, ${all('previous_k')} as previous_n` : 'n, previous_n'
-  const ofVisibility = (sql: string) => (metric === 'visibility' ? sql : 'null')
-  const bound = (name: string) =>
-    ofVisibility(`${of(name)}(k, n${name.startsWith('change') ? ', previous_k, previous_n' : ''})`)
-  const sql = `select ${column === undefined ? 'null' : `m.${column}`} as id, ${name} as name, m.brand_id, coalesce(b.name, m.brand_id) as brand,
-  k / nullif(n, 0) as value, ${bound('wilson_low')} as low, ${bound('wilson_high')} as high, k as count, n as sample,
+  const of = sql.raw(column ?? '')
+  const id = column === undefined ? sql`null` : sql`m.${of}`
+  const { name, join } = column === undefined ? { name: id, join: sql`` } : named(context, column, id)
+  const partition = column === undefined ? sql`` : sql`partition by ${of}`
+  const wholes = sql`sum(k) over (${partition}) as n, sum(previous_k) over (${partition}) as previous_n`
+  const ofVisibility = (value: Fragment) => (metric === 'visibility' ? value : sql`null`)
+  const bound = (name: string, counts: string) => ofVisibility(sql`${dataTable(name)}(${sql.raw(counts)})`)
+  const rows = sql`select ${id} as id, ${name} as name, m.brand_id, coalesce(b.name, m.brand_id) as brand,
+  k / nullif(n, 0) as value, ${bound('wilson_low', 'k, n')} as low, ${bound('wilson_high', 'k, n')} as high, k as count, n as sample,
   previous_k / nullif(previous_n, 0) as previous_value, previous_n as previous_sample,
-  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${bound('change_low')} as change_low, ${bound('change_high')} as change_high,
+  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
+  ${bound('change_low', 'k, n, previous_k, previous_n')} as change_low,
+  ${bound('change_high', 'k, n, previous_k, previous_n')} as change_high,
   ${ofVisibility(verdictOf(context))} as verdict
 from (
-  select ${group}brand_id, k, previous_k, ${wholes}
+  select ${column === undefined ? sql`` : sql`${of}, `}brand_id, k, previous_k, ${metric === 'share_of_voice' ? wholes : sql`n, previous_n`}
   from (
-  ${sums(context, report, `${column === undefined ? '' : `r.${column}, `}r.brand_id`, { where, measure: MEASURES[metric] })}
+  ${sums(context, report, column === undefined ? sql`r.brand_id` : sql`r.${of}, r.brand_id`, { where, measure: MEASURES[metric] })}
   ) c
 ) m
-left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = m.brand_id
+left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = m.brand_id
 ${join}where n > 0 and m.${isOf(brands)}
-order by n >= ${ENOUGH} desc, value ${metric === 'position' ? '' : 'desc '}nulls last, name, id, m.brand_id`
-  return { report, sql }
+order by n >= ${ENOUGH} desc, value ${sql.raw(metric === 'position' ? '' : 'desc ')}nulls last, name, id, m.brand_id`
+  return { report, sql: rows }
 }
 
 /** The own brand and one rival by a dimension, on the days on which both are tracked. */
-export function headToHeadBy(context: Context, column: Dimension): Statement {
-  const { of, project, own, rival } = context
-  const { name, join } = named(context, column, 'o.id')
-  const pair = `brand_id in (${own}, ${rival})`
-  const since = `(select max(first_seen_on) from ${of('brands')} where project_id = ${project} and ${pair})`
-  const where = ` and r.${pair} and r.date >= coalesce(${since}, r.date)`
-  const sql = `with s as (
-  ${sums(context, ['date', column], `r.${column}, r.brand_id`, { where })}
+export function headToHeadBy(context: Context, dimension: Dimension): Statement {
+  const { project, own, rival } = context
+  const column = sql.raw(dimension)
+  const { name, join } = named(context, dimension, sql`o.id`)
+  const pair = isOf([own, rival])
+  const since = sql`(select max(first_seen_on) from ${dataTable('brands')} where project_id = ${project} and ${pair})`
+  const where = sql` and r.${pair} and r.date >= coalesce(${since}, r.date)`
+  const rows = sql`with s as (
+  ${sums(context, ['date', dimension], sql`r.${column}, r.brand_id`, { where })}
 ), o as (
   select o.${column} as id, o.k, o.n, r.k as rival_k, r.n as rival_n
   from s o join s r on r.${column} is not distinct from o.${column} and r.brand_id = ${rival}
   where o.brand_id = ${own} and o.n > 0 and r.n > 0
 ), compared as (
   select ${name} as name, b.brand_id as rival_brand_id, coalesce(b.name, b.brand_id) as rival_brand,
-    ${shareOf(context, 'own_visibility', 'o.k', 'o.n')},
-    ${shareOf(context, 'rival_visibility', 'o.rival_k', 'o.rival_n')},
+    ${shareOf('own_visibility', sql`o.k`, sql`o.n`)},
+    ${shareOf('rival_visibility', sql`o.rival_k`, sql`o.rival_n`)},
     null::numeric as own_share_of_both, o.n as own_answers, o.rival_n as answers
-  from o join ${of('brands')} b on b.project_id = ${project} and b.brand_id = ${rival}
+  from o join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = ${rival}
   ${join})
 ${LEADS}
 order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, name`
-  return { report: ['date', column], sql }
+  return { report: ['date', dimension], sql: rows }
 }

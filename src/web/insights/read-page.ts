@@ -1,13 +1,14 @@
+import { type RawBuilder, sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { quote } from '../../core/identifier.ts'
 import { clip, count, grouped, listSome } from '../../core/text.ts'
 import { readDiffering } from '../../ledger/days.ts'
-import { slowQuery, type Warehouse } from '../../warehouse/connect.ts'
+import type { Warehouse } from '../../warehouse/connect.ts'
+import { batch, dataTable, runText, writtenOut } from '../../warehouse/database.ts'
 import { DETAIL_STATEMENTS } from './detail-statements.ts'
 import { type Filters, noDays, type PagePath } from './filters.ts'
-import { type Context, daysRead, reportName, type Statement, text } from './sql.ts'
+import { type Context, type DaysRead, daysRead, reportName, type Statement } from './sql.ts'
 import { FIRST_STATEMENTS } from './statements.ts'
 
 /* The first questions of analysts, from the views that BI tools read. The SQL that is shown is the SQL that is run. */
@@ -81,11 +82,6 @@ export interface Read {
   missing?: string
 }
 
-export type DaysRead = Record<
-  | ('days' | 'whole_days' | 'provisional_days' | 'whole_days_before')
-  | ('held_days' | 'unreconciled_days' | 'quarantined_days'),
-  number
->
 type Names = Record<'topic' | 'topic_id' | 'prompt' | 'channel', string | null>
 
 /** All that a page shows. */
@@ -145,45 +141,44 @@ export async function readAll(
 ): Promise<{ header: string[]; rows: Cell[][] }> {
   const reader = await openReader(warehouse, request)
   if (section === 'head-to-head-by-model') reader.chooseRival((await reader.read('head-to-head')).rows)
-  const { sql, missing } = await reader.prepare(section)
-  if (missing !== undefined) throw new UsageError(missing)
-  const query = { ...slowQuery(`${sql}\nlimit ${most + 1}`), rowMode: 'array' as const }
-  const { rows, fields } = await warehouse.pool.query<Cell[]>(query)
+  const { query, missing } = await reader.prepare(section)
+  if (query === undefined) throw new UsageError(missing)
+  const run = (limited: RawBuilder<unknown>) => reader.all(limited as RawBuilder<Record<string, unknown>>)
+  const rows = await run(sql`${query}\nlimit ${most + 1}`)
+  // A row of nulls has the names of the columns, too.
+  const [first] = rows.length > 0 ? rows : await run(sql`select t.* from (select) one left join (${query}) t on true`)
+  const header = Object.keys(first!)
   if (rows.length > most) throw new UsageError(`from, to: more than ${grouped(most)} rows; choose a shorter range`)
   const cell = (value: unknown) => (typeof value === 'object' && value !== null ? JSON.stringify(value) : value)
-  return { header: fields.map(({ name }) => name), rows: rows.map((row) => row.map(cell) as Cell[]) }
+  return { header, rows: rows.map((row) => header.map((name) => cell(row[name]) as Cell)) }
 }
 
 /** The tables and views of the data schema that the role may read. */
-export async function readableRelations({ pool, schema }: Pick<Warehouse, 'pool' | 'schema'>): Promise<Set<string>> {
-  const { rows } = await pool.query<{ name: string }>(
-    `select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = ${text(schema)} and c.relkind in ('r', 'p', 'v') and has_table_privilege(c.oid, 'select')`,
-  )
+export async function readableRelations({ db, schema }: Pick<Warehouse, 'db' | 'schema'>): Promise<Set<string>> {
+  const { rows } = await sql<{ name: string }>`
+    select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = ${schema} and c.relkind in ('r', 'p', 'v') and has_table_privilege(c.oid, 'select')`.execute(db)
   return new Set(rows.map(({ name }) => name))
 }
 
 export async function openReader(warehouse: Warehouse, { reports, filters }: InsightsRequest) {
-  const { schema, pool } = warehouse
-  const of = (name: string) => (schema === 'visibility' ? `visibility.${name}` : quote(schema, name))
-  const all = async <R extends object>(sql: string) => (await pool.query<R>(slowQuery(sql))).rows
-  const project = text(filters.project)
+  const { schema, slowDb } = warehouse
+  const { project } = filters
+  const all = async <R>(query: RawBuilder<R>) => (await batch(slowDb, query))[0]
   const relations = await readableRelations(warehouse)
-  const brands = await all<Brand>(
-    `select brand_id as id, coalesce(name, brand_id) as name, is_own as "isOwn"
-     from ${of('brands')} where project_id = ${project} order by is_own desc, 2, 1`,
+  const brands = await all(
+    sql<Brand>`select brand_id as id, coalesce(name, brand_id) as name, is_own as "isOwn"
+     from ${dataTable('brands')} where project_id = ${project} order by is_own desc, 2, 1`,
   )
   const owns = brands.filter(({ isOwn }) => isOwn)
   const own = filters.brand === undefined ? owns[0] : find('brand', filters.brand, owns)
   const context: Context = {
-    ...{ schema, reports, filters, before: filters.before, project, of },
-    own: text(own?.id ?? ''),
-    rival: text(''),
+    ...{ schema, reports, filters, before: filters.before, project, own: own?.id ?? '', rival: '' },
     hasContents: relations.has('chat_contents'),
   }
   const streamOf = ({ report }: Statement) => reportName(reports, report) || reportName(reports)
   const daysOf = async (stream: string, range: Range, before: Range) =>
-    (await all<DaysRead>(daysRead(context, stream, range, before)))[0]!
+    (await all(daysRead(context, stream, range, before)))[0]!
   const pageStream = streamOf(STATEMENTS[SECTIONS[filters.path][0]!](context))
   const days = await daysOf(pageStream, filters.range, filters.before)
   const incomparable = whyIncomparable(days, filters.before)
@@ -205,19 +200,19 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   /** The SQL of a section or of another statement, or why it cannot be read. */
   async function prepare(
     asked: Section | ((context: Context) => Statement),
-  ): Promise<{ sql: string; missing?: string }> {
+  ): Promise<{ query: RawBuilder<unknown>; missing?: undefined } | { query?: undefined; missing: string }> {
     const write = typeof asked === 'string' ? STATEMENTS[asked] : asked
     const statement: Statement = write(context)
     const missing = statement.missing ?? missingFor(statement, reports, relations)
-    if (missing !== undefined) return { sql: '', missing }
+    if (missing !== undefined) return { missing }
     const reason = await whyNotCompared(statement)
-    if (reason === undefined) return { sql: statement.sql }
-    if (statement.isComparison) return { sql: '', missing: reason }
-    return { sql: write({ ...context, before: noDays(filters.range) }).sql }
+    if (reason === undefined) return { query: statement.sql }
+    if (statement.isComparison) return { missing: reason }
+    return { query: write({ ...context, before: noDays(filters.range) }).sql }
   }
 
   return {
-    ...{ brands, own, days, incomparable, prepare, context },
+    ...{ brands, own, days, incomparable, all, prepare, context },
     /** What the days of a stream leave open, and what they are compared with. */
     async judge(stream: string): Promise<{ comparedWith: Range | undefined; notes: string[] }> {
       const { range, before, comparison } = filters
@@ -234,35 +229,38 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       const asked = filters.rival
       const rival =
         asked === undefined ? rivals.find(({ id }) => id === leads[0]?.rival_brand_id) : find('rival', asked, rivals)
-      context.rival = text(rival?.id ?? '')
+      context.rival = rival?.id ?? ''
       return rival
     },
     async read(section: Section, page = 1): Promise<Read> {
-      const { missing, sql } = await prepare(section)
-      if (missing !== undefined) return { sql, rows: [], missing }
+      const { query, missing } = await prepare(section)
+      if (query === undefined) return { sql: '', rows: [], missing }
       const shown = SHOWN[section]
-      const limit = shown === undefined ? '' : `\nlimit ${shown}${page === 1 ? '' : ` offset ${(page - 1) * shown}`}`
-      const limited = `${sql}${limit};`
-      return { sql: limited, rows: own === undefined && OF_OWN.has(section) ? [] : await all<Row>(limited) }
+      const offset = shown === undefined || page === 1 ? sql`` : sql` offset ${(page - 1) * shown}`
+      const limit = shown === undefined ? sql`` : sql`\nlimit ${shown}`
+      const text = writtenOut(slowDb, sql`${query}${limit}${offset};`)
+      return { sql: text, rows: own === undefined && OF_OWN.has(section) ? [] : await runText<Row>(slowDb, text) }
     },
     async omitting(): Promise<string[]> {
       const differing = await readDiffering(warehouse, 'settled', filters.project)
       return differing.flatMap(({ stream }) => (stream === 'chats' ? [] : [stream]))
     },
     async extent(): Promise<Found['extent']> {
-      const [found] = await all<{ first: Day | null; last: Day }>(
-        `select first_day as first, last_day as last from ${of('freshness')} where project_id = ${project} and stream = ${text(reportName(reports))}`,
+      const [found] = await all(
+        sql<{ first: Day | null; last: Day }>`
+          select first_day as first, last_day as last from ${dataTable('freshness')}
+          where project_id = ${project} and stream = ${reportName(reports)}`,
       )
       return found === undefined || found.first === null ? undefined : { first: found.first, last: found.last }
     },
     async names(): Promise<Names> {
       const { topic, prompt, channel } = filters.subject
-      const [found] = await all<Names>(
-        `select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt, h.name as channel
-         from (select ${project} as project_id, ${text(topic ?? '')} as topic_id, ${text(prompt ?? '')} as prompt_id, ${text(channel ?? '')} as model_channel_id) s
-         left join ${of('prompts')} p using (project_id, prompt_id)
-         left join ${of('model_channels')} h using (project_id, model_channel_id)
-         left join ${of('topics')} t on t.project_id = s.project_id and t.topic_id = coalesce(nullif(s.topic_id, ''), p.topic_id)`,
+      const [found] = await all(
+        sql<Names>`select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt, h.name as channel
+         from (select ${project} as project_id, ${topic ?? ''} as topic_id, ${prompt ?? ''} as prompt_id, ${channel ?? ''} as model_channel_id) s
+         left join ${dataTable('prompts')} p using (project_id, prompt_id)
+         left join ${dataTable('model_channels')} h using (project_id, model_channel_id)
+         left join ${dataTable('topics')} t on t.project_id = s.project_id and t.topic_id = coalesce(nullif(s.topic_id, ''), p.topic_id)`,
       )
       return found!
     },

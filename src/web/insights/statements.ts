@@ -1,4 +1,6 @@
+import { sql } from 'kysely'
 import type { Dimension } from '../../core/vocabulary.ts'
+import { dataTable } from '../../warehouse/database.ts'
 import { fillIn } from '../../warehouse/schema/views.ts'
 import { chartRange, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
@@ -8,12 +10,12 @@ import {
   type Context,
   charted,
   compared,
+  type Fragment,
   named,
   periods,
   type Statement,
   shareOf,
   sums,
-  text,
   verdictOf,
 } from './sql.ts'
 
@@ -26,12 +28,13 @@ const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
 
 export const FIRST_STATEMENTS = {
   summary(context): Statement {
-    const { of, project, own, filters, before } = context
+    const { project, own, filters, before } = context
     const { now, previous, both } = periods('date', filters.range, before)
     const days = (metric: string, view: string, k: string, n: string) =>
-      `select '${metric}' as metric, date, ${k} as k, ${n} as n, answers from ${of(view)} where project_id = ${project} and brand_id = ${own} and ${both}`
-    const ofVisibility = (value: string) => `case metric when 'visibility' then ${value} end`
-    const sql = `with d as (
+      sql`select ${metric} as metric, date, ${sql.raw(k)} as k, ${sql.raw(n)} as n, answers from ${dataTable(view)} where project_id = ${project} and brand_id = ${own} and ${both}`
+    const ofVisibility = (value: Fragment) => sql`case metric when 'visibility' then ${value} end`
+    const bound = (name: string, counts: string) => ofVisibility(sql`${dataTable(name)}(${sql.raw(counts)})`)
+    const rows = sql`with d as (
   ${days('visibility', 'visibility_daily', 'visibility_count', 'answers')}
   union all
   ${days('share_of_voice', 'share_of_voice_daily', 'mention_count', 'all_mentions')}
@@ -45,39 +48,39 @@ export const FIRST_STATEMENTS = {
   from d
   group by metric
 )
-select metric, k / nullif(n, 0) as value, ${ofVisibility(`${of('wilson_low')}(k, n)`)} as low, ${ofVisibility(`${of('wilson_high')}(k, n)`)} as high,
+select metric, k / nullif(n, 0) as value, ${bound('wilson_low', 'k, n')} as low, ${bound('wilson_high', 'k, n')} as high,
   previous_k / nullif(previous_n, 0) as previous_value, k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
-  ${ofVisibility(`${of('change_low')}(k, n, previous_k, previous_n)`)} as change_low,
-  ${ofVisibility(`${of('change_high')}(k, n, previous_k, previous_n)`)} as change_high,
+  ${bound('change_low', 'k, n, previous_k, previous_n')} as change_low,
+  ${bound('change_high', 'k, n, previous_k, previous_n')} as change_high,
   ${ofVisibility(verdictOf(context))} as verdict,
   case when metric in ('visibility', 'share_of_voice') then k end as count, n as sample, previous_n as previous_sample,
   answers, previous_answers
 from unnest(array['visibility', 'share_of_voice', 'position', 'sentiment']) with ordinality m(metric, place)
 left join s using (metric)
 order by place`
-    return { views: ['visibility_daily', 'share_of_voice_daily'], sql }
+    return { views: ['visibility_daily', 'share_of_voice_daily'], sql: rows }
   },
 
   visibility: (context) =>
     chartOf(context, 'visibility_daily', {
-      sums: 'sum(r.visibility_count) as k, sum(r.answers) as n',
-      columns: `${shareOf(context, 'visibility', 'k', 'n')}, k as visibility_count, n as answers`,
+      sums: sql`sum(r.visibility_count) as k, sum(r.answers) as n`,
+      columns: sql`${shareOf('visibility')}, k as visibility_count, n as answers`,
     }),
 
   'share-of-voice'(context) {
-    const { of, project, filters } = context
+    const { project, filters } = context
     // Of a brand that is new in a week, the view counts only the mentions since then.
     if (filters.grain === 'week')
       return {
         views: ['share_of_voice_weekly'],
-        sql: `select week, brand_id, brand, is_own, share_of_voice, mention_count, all_mentions, answers, is_complete, is_provisional
-from ${of('share_of_voice_weekly')}
+        sql: sql`select week, brand_id, brand, is_own, share_of_voice, mention_count, all_mentions, answers, is_complete, is_provisional
+from ${dataTable('share_of_voice_weekly')}
 where project_id = ${project} and ${between('week', weeksIn(chartRange(filters)))}
 order by week, brand, brand_id`,
       }
     return chartOf(context, 'share_of_voice_daily', {
-      sums: 'sum(r.mention_count) as k, sum(r.all_mentions) as n, sum(r.answers) as answers',
-      columns: 'k / nullif(n, 0) as share_of_voice, k as mention_count, n as all_mentions, w.answers',
+      sums: sql`sum(r.mention_count) as k, sum(r.all_mentions) as n, sum(r.answers) as answers`,
+      columns: sql`k / nullif(n, 0) as share_of_voice, k as mention_count, n as all_mentions, w.answers`,
     })
   },
 
@@ -85,101 +88,102 @@ order by week, brand, brand_id`,
   sentiment: (context) => chartOfMean(context, 'sentiment'),
 
   'topics-by-model'(context) {
-    const { project, own, of, reports } = context
-    const model = byChannelIfThere(reports, 'topic_id')
-    const report: Dimension[] = ['date', 'topic_id', model]
-    const { name, join } = named(context, model, `c.${model}`)
-    const sql = `select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.${model}, ${name} as model,
+    const { project, own, reports } = context
+    const column = byChannelIfThere(reports, 'topic_id')
+    const model = sql.raw(column)
+    const report: Dimension[] = ['date', 'topic_id', column]
+    const { name, join } = named(context, column, sql`c.${model}`)
+    const rows = sql`select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.${model}, ${name} as model,
   ${compared(context)}
 from (
-  ${sums(context, report, `r.topic_id, r.${model}`, { where: ` and r.brand_id = ${own}` })}
+  ${sums(context, report, sql`r.topic_id, r.${model}`, { where: sql` and r.brand_id = ${own}` })}
 ) c
-${join}left join ${of('topics')} t on t.project_id = ${project} and t.topic_id = c.topic_id
+${join}left join ${dataTable('topics')} t on t.project_id = ${project} and t.topic_id = c.topic_id
 where n > 0
 order by topic, c.topic_id, c.${model}`
-    return { report, sql }
+    return { report, sql: rows }
   },
 
   'head-to-head'(context) {
-    const { of, project, own, filters } = context
-    const brand = (id: string) => `cross join lateral (
+    const { project, own, filters } = context
+    const brand = (id: string) => sql`cross join lateral (
     select max(brand) as brand, sum(visibility_count) as k, sum(answers) as n, sum(mention_count) as mentions
-    from d where d.brand_id = ${id} and d.date >= p.since
+    from d where d.brand_id = ${sql.raw(id)} and d.date >= p.since
   )`
-    const sql = `with d as (
+    const rows = sql`with d as (
   select date, brand_id, brand, visibility_count, answers, mention_count
-  from ${of('visibility_daily')}
+  from ${dataTable('visibility_daily')}
   where project_id = ${project} and ${between('date', filters.range)}
 ), p as (
   -- Only days count on which both are tracked.
-  select o.brand_id as own_id, r.brand_id as rival_id, greatest(o.first_seen_on, r.first_seen_on, ${text(filters.range.from)}) as since
-  from ${of('brands')} o join ${of('brands')} r on r.project_id = o.project_id and not r.is_own
+  select o.brand_id as own_id, r.brand_id as rival_id, greatest(o.first_seen_on, r.first_seen_on, ${filters.range.from}) as since
+  from ${dataTable('brands')} o join ${dataTable('brands')} r on r.project_id = o.project_id and not r.is_own
   where o.project_id = ${project} and o.brand_id = ${own}
 ), compared as (
   select o.brand as own_brand, p.rival_id as rival_brand_id, r.brand as rival_brand,
-    ${shareOf(context, 'own_visibility', 'o.k', 'o.n')},
-    ${shareOf(context, 'rival_visibility', 'r.k', 'r.n')},
+    ${shareOf('own_visibility', sql`o.k`, sql`o.n`)},
+    ${shareOf('rival_visibility', sql`r.k`, sql`r.n`)},
     o.mentions / nullif(o.mentions + r.mentions, 0) as own_share_of_both, o.n as own_answers, r.n as answers
   from p ${brand('p.own_id')} o ${brand('p.rival_id')} r
   where r.n is not null and o.n is not null
 )
 ${LEADS}
 order by least(own_answers, answers) >= ${ENOUGH} desc, rival_visibility desc nulls last, rival_brand, rival_brand_id`
-    return { views: ['visibility_daily'], sql }
+    return { views: ['visibility_daily'], sql: rows }
   },
 
   'head-to-head-by-model'(context) {
-    const { of, project, own, rival, filters } = context
-    const sql = `with compared as (
+    const { project, own, rival, filters } = context
+    const rows = sql`with compared as (
   select own_brand, rival_brand, model_id,
-    ${shareOf(context, 'own_visibility', 'sum(own_visibility_count)', 'sum(own_answers)')},
-    ${shareOf(context, 'rival_visibility', 'sum(rival_visibility_count)', 'sum(answers)')},
+    ${shareOf('own_visibility', sql`sum(own_visibility_count)`, sql`sum(own_answers)`)},
+    ${shareOf('rival_visibility', sql`sum(rival_visibility_count)`, sql`sum(answers)`)},
     sum(own_mention_count) / nullif(sum(own_mention_count) + sum(rival_mention_count), 0) as own_share_of_both,
     sum(own_answers) as own_answers, sum(answers) as answers
-  from ${of('head_to_head_weekly')}
+  from ${dataTable('head_to_head_weekly')}
   where project_id = ${project} and ${between('week', weeksIn(filters.range))}
     and own_brand_id = ${own} and rival_brand_id = ${rival}
   group by own_brand, rival_brand, model_id
 )
 ${LEADS}
 order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, model_id`
-    return { views: ['head_to_head_weekly'], sql }
+    return { views: ['head_to_head_weekly'], sql: rows }
   },
 
   movers(context) {
-    const { of, project, filters } = context
+    const { project, filters } = context
     const { week } = filters
-    const counts = `count(*) over () as whole_count, count(rank) over () as judged_count,
+    const counts = sql`count(*) over () as whole_count, count(rank) over () as judged_count,
   count(*) filter (where q_value <= 0.1 and clarity > 1) over () as clear_count`
     if (week === undefined)
       return { report: BY_TOPIC_AND_MODEL, isComparison: true, sql: moversOfRange(context, counts) }
-    const sql = `select rank, brand_id, brand, is_own, topic_id, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
+    const rows = sql`select rank, brand_id, brand, is_own, topic_id, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
   clarity, q_value, visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
   ${counts}
-from ${of('movers_weekly')}
-where project_id = ${project} and week = ${text(week)}
+from ${dataTable('movers_weekly')}
+where project_id = ${project} and week = ${week}
 order by rank, clarity desc, brand_id, topic_id, model_id`
-    return { views: ['movers_weekly'], isComparison: true, week, sql }
+    return { views: ['movers_weekly'], isComparison: true, week, sql: rows }
   },
 
   falls: (context) => ({
     report: BY_TOPIC_AND_MODEL,
     isComparison: true,
-    sql: `select *
+    sql: sql`select *
 from (
-${moversOfRange(context, 'count(*) over () as whole_count')}
+${moversOfRange(context, sql`count(*) over () as whole_count`)}
 ) m
 where brand_id = ${context.own} and verdict = 'down' and q_value <= 0.1
 order by rank, clarity desc, topic_id, model_id`,
   }),
 
-  'absent-prompts': ({ of, project, own, filters }) => ({
+  'absent-prompts': ({ project, own, filters }) => ({
     views: ['absent_prompts'],
-    sql: `select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
+    sql: sql`select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
   max(best_rival_visibility) as best_rival_visibility,
   (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week,
   count(*) over () as whole_count
-from ${of('absent_prompts')}
+from ${dataTable('absent_prompts')}
 where project_id = ${project} and own_brand_id = ${own}
   and ${between('week', weeksIn(filters.range))} and is_complete
 group by prompt_id, prompt, topic_id, topic, model_id
@@ -187,33 +191,33 @@ order by sum(answers) >= ${ENOUGH} desc, weeks_absent desc, best_rival_visibilit
   }),
 
   sources(context) {
-    const { of, project, filters } = context
-    const where = `where project_id = ${project} and ${between('week', weeksIn(filters.range))} and is_complete`
-    const sql = `with s as (
+    const { project, filters } = context
+    const where = sql`where project_id = ${project} and ${between('week', weeksIn(filters.range))} and is_complete`
+    const rows = sql`with s as (
   select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
     ${wholeSum('citation_count')} as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count
-  from ${of('sources_weekly')}
+  from ${dataTable('sources_weekly')}
   ${where}
   group by domain, is_own, is_rival
 ), a as (
   -- A domain is not in every week; the answers of a week count in any case.
   select ${wholeSum('answers')} as answers
-  from (select week, max(answers) as answers from ${of('sources_weekly')} ${where} group by week) w
+  from (select week, max(answers) as answers from ${dataTable('sources_weekly')} ${where} group by week) w
 )
 select s.domain, s.classification, s.is_own, s.is_rival, s.citation_count, s.retrieved_chat_count, a.answers,
-  ${shareOf(context, 'retrieved_share', 's.retrieved_chat_count', 'a.answers')},
+  ${shareOf('retrieved_share', sql`s.retrieved_chat_count`, sql`a.answers`)},
   count(*) over () as whole_count
 from s cross join a
 order by s.citation_count desc nulls last, s.retrieved_chat_count desc nulls last, s.domain, s.is_own, s.is_rival`
-    return { views: ['sources_weekly'], sql }
+    return { views: ['sources_weekly'], sql: rows }
   },
 
-  'source-gaps': ({ of, project, own, filters }) => ({
+  'source-gaps': ({ project, own, filters }) => ({
     views: ['source_gaps'],
-    sql: `select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
+    sql: sql`select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
   sum(citation_count) as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count,
   max(prompts) as most_prompts_in_a_week, count(*) as weeks, max(week) as last_week, count(*) over () as whole_count
-from ${of('source_gaps')}
+from ${dataTable('source_gaps')}
 where project_id = ${project} and own_brand_id = ${own} and is_complete
   and ${between('week', weeksIn(filters.range))}
 group by domain, is_own, is_rival
@@ -222,10 +226,10 @@ order by is_own or is_rival, citation_count desc, domain, is_own, is_rival`,
 } satisfies Record<string, (context: Context) => Statement>
 
 /** Null if a row does not have the number: the sum of the others would pass for all of it. */
-const wholeSum = (column: string) => `case when count(${column}) = count(*) then sum(${column}) end`
+const wholeSum = (column: string) => sql.raw(`case when count(${column}) = count(*) then sum(${column}) end`)
 
 // Both are seen in the same answers, so their intervals must not touch: that holds however they depend on each other.
-export const LEADS = `select *, own_visibility - rival_visibility as lead,
+export const LEADS = sql`select *, own_visibility - rival_visibility as lead,
   case
     when own_answers >= 30 is not true or answers >= 30 is not true then 'too_few'
     when own_visibility_low > rival_visibility_high then 'ahead'
@@ -237,41 +241,41 @@ from compared`
 function chartOf(
   context: Context,
   view: 'visibility_daily' | 'share_of_voice_daily',
-  point: { sums: string; columns: string },
+  point: { sums: Fragment; columns: Fragment },
 ): Statement {
-  return { views: [view], sql: charted(context, { from: context.of(view), ...point }) }
+  return { views: [view], sql: charted(context, { from: view, ...point }) }
 }
 
 /** Means of the service, weighted by their counts. */
 function chartOfMean(context: Context, name: 'position' | 'sentiment'): Statement {
   return chartOf(context, 'visibility_daily', {
-    sums: `sum(r.${name}_points) as k, sum(r.${name}_count) as n, sum(r.answers) as answers`,
-    columns: `k / nullif(n, 0) as ${name}, n as ${name}_count, w.answers`,
+    sums: sql.raw(`sum(r.${name}_points) as k, sum(r.${name}_count) as n, sum(r.answers) as answers`),
+    columns: sql.raw(`k / nullif(n, 0) as ${name}, n as ${name}_count, w.answers`),
   })
 }
 
 /** As the view of movers by week, over any range against the one before. */
-function moversOfRange(context: Context, counts: string): string {
-  const { of, project, schema } = context
-  return `with cells as (
+function moversOfRange(context: Context, counts: Fragment): Fragment {
+  const { project, schema } = context
+  return sql`with cells as (
   select ${project} as project_id, '' as project, null::date as week, c.*,
     0 as days, true as is_complete, false as is_provisional, true as comparison_is_complete
   from (
-  ${sums(context, BY_TOPIC_AND_MODEL, 'r.brand_id, r.topic_id, r.model_id')}
+  ${sums(context, BY_TOPIC_AND_MODEL, sql`r.brand_id, r.topic_id, r.model_id`)}
   ) c
 )
 select rank, m.brand_id, coalesce(b.name, m.brand_id) as brand, coalesce(b.is_own, false) as is_own, m.topic_id,
   case when level > 2 then '(all topics)' else coalesce(t.name, m.topic_id, '(no topic)') end as topic, model_id,
   (array['topic and model', 'topic', 'model', 'brand'])[level] as grain,
   k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
-  ${of('change_low')}(k, n, previous_k, previous_n) as change_low, ${of('change_high')}(k, n, previous_k, previous_n) as change_high,
-  ${of('verdict')}(k, n, previous_k, previous_n) as verdict, clarity, q_value,
+  ${dataTable('change_low')}(k, n, previous_k, previous_n) as change_low, ${dataTable('change_high')}(k, n, previous_k, previous_n) as change_high,
+  ${dataTable('verdict')}(k, n, previous_k, previous_n) as verdict, clarity, q_value,
   k as visibility_count, n as answers, previous_k as previous_visibility_count, previous_n as previous_answers,
   ${counts}
 from (
-${fillIn('{part ranked_movers}', { schema, opsSchema: '' })}
+${sql.raw(fillIn('{part ranked_movers}', { schema, opsSchema: '' }))}
 ) m
-left join ${of('brands')} b on b.project_id = m.project_id and b.brand_id = m.brand_id
-left join ${of('topics')} t on t.project_id = m.project_id and t.topic_id = m.topic_id
+left join ${dataTable('brands')} b on b.project_id = m.project_id and b.brand_id = m.brand_id
+left join ${dataTable('topics')} t on t.project_id = m.project_id and t.topic_id = m.topic_id
 order by rank, clarity desc, m.brand_id, m.topic_id, model_id`
 }
