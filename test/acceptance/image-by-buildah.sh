@@ -73,7 +73,7 @@ docker() {
       ;;
     run) (run_in_chroot "${@:2}") ;;
     stop) kill -TERM "$(process_of "${*: -1}")" ;;
-    exec) nsenter --target "$(process_of "$2")" --mount --pid --root --setuid 1000 --setgid 1000 env PATH=/usr/local/bin:/usr/bin:/bin "${@:3}" ;;
+    exec) nsenter --target "$(process_of "$2")" --mount --pid --root --setuid 1000 --setgid 1000 env --chdir=/app PATH=/usr/local/bin:/usr/bin:/bin "${@:3}" ;;
     image) buildah inspect "localhost/${*: -1}" ;;
   esac
 }
