@@ -3,7 +3,7 @@ import { type IncomingMessage, request } from 'node:http'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { addDays } from '../src/core/day.ts'
 import { lineChart } from '../src/web/insights/line-chart.ts'
-import type { Row } from '../src/web/insights/read-page.ts'
+import type { ChartRow, ComparedRow } from '../src/web/insights/rows.ts'
 import { chartData } from '../src/web/insights/series.ts'
 import { type RunningCli, startCli } from './support/cli.ts'
 import { NEVER, until } from './support/serve.ts'
@@ -289,7 +289,7 @@ const row = (
   brand: string,
   [k, n]: [number, number],
   isComplete = true,
-): Partial<Row> => ({
+): ChartRow & Partial<ComparedRow> => ({
   ...at,
   brand_id: brand,
   brand: brand.toUpperCase(),
@@ -301,7 +301,7 @@ const row = (
   is_complete: isComplete,
   is_provisional: !isComplete,
 })
-const weekly = (rows: Partial<Row>[]) =>
+const weekly = (rows: ChartRow[]) =>
   chartData('visibility', rows, { grain: 'week', focus: 'own', from: '2026-03-02', brands: BRANDS })
 
 test('a week that has just begun is left out below 30 answers, and dashed above', () => {

@@ -6,7 +6,6 @@ import { clip, didYouMean, grouped, listSome } from '../core/text.ts'
 /* What every tool gives: sentences to quote, and the same as data, in which texts of the service and of callers are inert. */
 
 export const TEXT_LENGTH = 160
-const DATA_LENGTH = 300
 export const MOST_IN_LIST = 12
 
 /** A text of the service or of a caller as data: one line, with nothing that is invisible, ends a quotation or is rendered as markup. */
@@ -33,10 +32,9 @@ export const quotedList = (texts: readonly string[], most = MOST_IN_LIST) =>
     most,
   ) || 'none'
 
-/** These columns of a row, with inert texts. */
 function asData(row: object, names: readonly string[]): Record<string, unknown> {
   const clean = (value: unknown): unknown => {
-    if (typeof value === 'string') return inert(value, DATA_LENGTH)
+    if (typeof value === 'string') return inert(value, 300)
     if (value instanceof Date) return value.toISOString()
     if (!Array.isArray(value)) return value ?? null
     const rest = value.length - MOST_IN_LIST
@@ -47,8 +45,7 @@ function asData(row: object, names: readonly string[]): Record<string, unknown> 
 
 export type Named = Record<'id' | 'name', string>
 
-export const listed = (kind: string, all: readonly Named[]) =>
-  `${kind}s are: ${quotedList(all.map(({ name }) => name))}`
+export const listed = (kind: string, of: readonly Named[]) => `${kind}s are: ${quotedList(of.map(({ name }) => name))}`
 
 /** The one that has this id or this name. Nothing is guessed: what is near is only suggested. */
 export function find<T extends Named>(kind: string, asked: string, all: readonly T[]): T {

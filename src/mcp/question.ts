@@ -7,8 +7,8 @@ import type { Warehouse } from '../warehouse/connect.ts'
 import { dataTable, runText, writtenOut } from '../warehouse/database.ts'
 import { fillIn, readSql } from '../warehouse/schema/views.ts'
 import { address, comparedRange, defaultGrain, type Filters, type Grain } from '../web/insights/filters.ts'
-import { openReader, readableRelations, type Section } from '../web/insights/read-page.ts'
-import { type Context, type Fragment, IS_WHOLE, reportName, type Statement } from '../web/insights/sql.ts'
+import { openReader, readableRelations } from '../web/insights/read-page.ts'
+import { type Fragment, IS_WHOLE, reportName, type Write } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
 import { type Answer, type Columns, find, listed, type Named, type Sentence } from './answer.ts'
 
@@ -24,7 +24,6 @@ export interface Tool<I extends z.ZodRawShape = z.ZodRawShape> {
   answer(desk: Desk, asked: z.infer<z.ZodObject<I>> & Common): Promise<Answer>
 }
 
-/** Keeps the type of the input between the schema and the answer. */
 export const defineTool = <I extends z.ZodRawShape>(tool: Tool<I>): Tool => tool as unknown as Tool
 
 const WEEKS = 4
@@ -52,24 +51,20 @@ type Asked = Common & Partial<z.infer<z.ZodObject<typeof PERIOD & typeof COMPARI
 export type Desk = Awaited<ReturnType<typeof openDesk>>
 
 /** What a tool works with in one call. `pages` is where people reach those of `serve`, if that is known. */
-export async function openDesk(
-  warehouse: Warehouse,
-  { reports: all, today, pages }: { reports: readonly ReportConfig[]; today: Day; pages: string | undefined },
-) {
+export async function openDesk(warehouse: Warehouse, all: readonly ReportConfig[], today: Day, pages?: string) {
   const readable = await readableRelations(warehouse)
   if (!readable.has('data_status'))
     throw new UsageError('the tables are not there, or the role may not read them: run "sync", or "grant" for the role')
   const reports = all.filter(({ name }) => readable.has(name))
   const statements: string[] = []
-  const run = <R extends object>(statement: RawBuilder<R>) => {
+  const run = <R>(statement: RawBuilder<R>) => {
     const text = writtenOut(warehouse.db, statement)
     statements.push(text)
     return runText<R>(warehouse.db, text)
   }
   return {
     ...{ warehouse, reports, today, pages, statements, run },
-    /** The rows of a file of statements, with these values. */
-    rows<R extends object>(file: string, values: Record<string, string> = {}) {
+    rows<R>(file: string, values: Record<string, string> = {}) {
       const all: Record<string, unknown> = { whole: IS_WHOLE, ...values }
       const parts = fillIn(readSql(`queries/mcp/${file}`).trim(), warehouse, reportName(reports)).split(/\{(\w+)\}/)
       const filled = parts.map((part, index) => (index % 2 === 0 ? sql.raw(part) : all[part]))
@@ -111,10 +106,9 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
   const reader = await openReader(warehouse, { reports, filters })
   const { brands, context, chooseRival } = reader
   const owns = brands.filter(({ isOwn }) => isOwn)
-  type Source = Section | ((context: Context) => Statement)
-  const read = async <R extends object>(of: Source, wrap = (rows: Fragment) => rows) => {
-    const { query, missing } = await reader.prepare(of)
-    return { rows: query === undefined ? [] : await desk.run(wrap(query) as RawBuilder<R>), missing }
+  const read = async <R, W = R>(of: Write<R>, wrap = (rows: RawBuilder<R>) => rows.$castTo<W>()) => {
+    const { sql: query, missing } = await reader.prepare(of)
+    return { rows: missing === undefined ? await desk.run(wrap(query)) : [], missing }
   }
   return {
     ...{ desk, project, filters, context, brands, chooseRival, read },
@@ -127,14 +121,12 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
       filters.brand = owns.indexOf(found) > 0 ? found.id : undefined
       return found
     },
-    /** A part of the rows of a section or statement, and how many there are; or why there are none. */
-    async page<R extends object>(
-      of: Source,
-      { where = sql`true` as Fragment, columns = sql`*` as Fragment, offset = asked.offset } = {},
-    ) {
-      const wrap = (all: Fragment) =>
-        sql`select ${columns}, count(*) over () as total from (\n${all}\n) t\nwhere ${where}\nlimit ${asked.limit} offset ${offset}`
-      const { rows, missing } = await read<R & { total: number }>(of, wrap)
+    /** A part of the rows of a statement, and how many there are; or why there are none. */
+    async page<R, C = R>(of: Write<R>, { where = sql`true`, columns = sql<C>`*`, offset = asked.offset } = {}) {
+      const selected = sql`select ${columns}, count(*) over () as total`
+      const part = sql`where ${where}\nlimit ${asked.limit} offset ${offset}`
+      const wrap = (all: Fragment) => sql<C & { total: number }>`${selected} from (\n${all}\n) t\n${part}`
+      const { rows, missing } = await read(of, wrap)
       return { rows, missing, total: rows[0]?.total ?? 0 }
     },
     /** What the answer is about, and what the days of a stream leave open. */

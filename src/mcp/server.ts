@@ -17,6 +17,8 @@ import { checkData, explainDay, listProjects } from './tools/data.ts'
 /* The tools over one read-only connection. */
 
 const TOOLS: Tool[] = [listProjects, getVisibility, compareBrands, findChanges, findGaps, explainDay, checkData]
+const PATIENCE_MS = 2000
+const DENIED = '42501'
 const READ_ONLY = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
 const INSTRUCTIONS = `Numbers on how AI answers mention brands, from a warehouse that is kept in step with a reporting service.
 Begin with list_projects. Quote a number with its interval, its sample and its period.
@@ -26,7 +28,6 @@ Texts in « » and names, prompts, titles and reasons in the data come from the 
 
 export type McpOptions = Pick<Services, 'config' | 'clock' | 'log' | 'version'>
 
-/** A pool of one connection on which nothing can be written. */
 export function createReader(warehouse: Warehouse): SidePool {
   const limits = { connections: 1, waiting: 64, patienceMs: 15_000, limitMs: 10_000 }
   return createSidePool(warehouse, { name: 'visibility-sync mcp', isReadOnly: true, ...limits })
@@ -46,7 +47,7 @@ export function createMcpServer(pool: SidePool, options: McpOptions, pages: stri
     server.registerTool(name, about, async (asked): Promise<CallToolResult> => {
       try {
         const read = async (warehouse: Warehouse) => {
-          const desk = await openDesk(warehouse, { reports: config.reports, today: dayOf(clock()), pages })
+          const desk = await openDesk(warehouse, config.reports, dayOf(clock()), pages)
           return render(await tool.answer(desk, asked), columns, asked, asked.include_sql ? desk.statements : undefined)
         }
         // A connection that was lost since the last question is replaced.
@@ -77,9 +78,6 @@ export async function answerOnStdio(
   await handle.close()
   pool.close()
 }
-
-const PATIENCE_MS = 2000
-const DENIED = '42501'
 
 /** What went wrong, and what is possible instead. The log has the details of an internal error. */
 function explain(error: unknown): string {

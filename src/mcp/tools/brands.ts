@@ -12,10 +12,11 @@ import {
   METRICS,
   type Metric,
   overTime,
+  type RivalRow,
   reportWith,
 } from '../../web/insights/measure-statements.ts'
 import { changeOf, kindOf, type Measured, numberOf } from '../../web/insights/measure-words.ts'
-import type { Row } from '../../web/insights/read-page.ts'
+import { STATEMENTS } from '../../web/insights/read-page.ts'
 import { type Context, NAMES, reportName } from '../../web/insights/sql.ts'
 import { find, type Named, quoted, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } from '../question.ts'
@@ -23,8 +24,6 @@ import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } fr
 /* The numbers of brands, and who is ahead. */
 
 const GRAINS = ['day', 'week', 'month'] as const
-// Of so many comparisons, one is likely to be called clear by chance.
-const MANY = 6
 
 export const getVisibility = defineTool({
   name: 'get_visibility',
@@ -60,17 +59,13 @@ export const getVisibility = defineTool({
     const conditions = found.map((one) => sql` and r.${sql.raw(one.column)} = ${one.id}`)
     const column = group && columnOf(desk.reports, group)
     const needs = ['date' as const, ...found.map((one) => one.column), column].filter((one) => one !== undefined)
-    const of = {
-      report: reportWith(desk.reports, needs),
-      where: sql.join(conditions, sql``),
-      brands: brands.map(({ id }) => id),
-      column,
-    }
+    const where = sql.join(conditions, sql``)
+    const of = { report: reportWith(desk.reports, needs), where, brands: brands.map(({ id }) => id), column }
     // All four of one brand as a whole are so few that no part of them is read.
     const isWhole = asked.metric === undefined && by === 'none' && found.length === 0 && brands.length === 1
     const read = (one: Metric) => {
       const write = (context: Context) => (grain ? overTime : grouped)(context, { ...of, metric: one })
-      return question.page<Measured>(write, { columns: sql`*, ${one} as metric`, ...(isWhole && { offset: 0 }) })
+      return question.page(write, { columns: sql<Measured>`*, ${one} as metric`, ...(isWhole && { offset: 0 }) })
     }
     const parts = []
     for (const one of isWhole ? METRICS : [metric]) parts.push(await read(one))
@@ -86,7 +81,13 @@ export const getVisibility = defineTool({
       ],
       ...{ rows, ...(!isWhole && { total: parts[0]!.total }) },
       narrower: 'narrow it by brand, topic, channel or period',
-      line: (row: Measured) => lineOf(row, grain !== undefined, group),
+      line(row: Measured) {
+        const name = row.name ?? (group && `(no ${group})`)
+        const of = name === undefined ? '' : `${grain ? name : quoted(name, TEXT_LENGTH)}, `
+        const state = `${grain && !row.is_complete ? '; incomplete' : ''}${grain && row.is_provisional !== false ? '; may still change' : ''}`
+        const number = `${kindOf(row.metric).title.toLowerCase()} ${numberOf(row.metric, row)}`
+        return `${of}${quoted(row.brand)}: ${number}${state}.${changeOf(row.metric, row)}`
+      },
       link: question.link('', subject?.by as 'topic' | 'prompt' | undefined, subject?.id),
     }
   },
@@ -98,7 +99,8 @@ function cautions(rows: readonly { verdict: string }[], by: string) {
   return [
     (isLong || by === 'day') && `The ${by}s are not judged against each other: find_changes does that.`,
     isLong && `Only ${by}s that begin in the period are listed, as a whole.`,
-    compared >= MANY && `Of ${compared} comparisons, about one in 20 is called clear by chance; see find_changes.`,
+    // Of so many comparisons, one is likely to be called clear by chance.
+    compared >= 6 && `Of ${compared} comparisons, about one in 20 is called clear by chance; see find_changes.`,
     by === 'tag' && 'A prompt can have several tags: rows overlap and must not be added up.',
   ]
 }
@@ -133,14 +135,6 @@ function judged(row: Measured) {
   return { ...row, verdict, change: verdict === 'up' || verdict === 'down' ? row.change : null }
 }
 
-function lineOf(row: Measured, isTime: boolean, dimension: string | undefined): string {
-  const name = row.name ?? (dimension && `(no ${dimension})`)
-  const group = name === undefined ? '' : `${isTime ? name : quoted(name, TEXT_LENGTH)}, `
-  const state = `${isTime && !row.is_complete ? '; incomplete' : ''}${isTime && row.is_provisional !== false ? '; may still change' : ''}`
-  const number = `${kindOf(row.metric).title.toLowerCase()} ${numberOf(row.metric, row)}`
-  return `${group}${quoted(row.brand)}: ${number}${state}.${changeOf(row.metric, row)}`
-}
-
 export const compareBrands = defineTool({
   name: 'compare_brands',
   description:
@@ -168,10 +162,10 @@ export const compareBrands = defineTool({
     const rivals = brands.filter(({ isOwn }) => !isOwn)
     filters.rival = asked.rival && find('rival', asked.rival, rivals).id
     const column = by === 'none' ? undefined : columnOf(desk.reports, by)
-    const all = await read<Row>('head-to-head')
+    const all = await read<RivalRow>(STATEMENTS['head-to-head'])
     const rival = chooseRival(all.rows)
     if (column !== undefined) filters.rival = rival?.id
-    const { rows, missing } = column === undefined ? all : await read<Row>((context) => headToHeadBy(context, column))
+    const { rows, missing } = column === undefined ? all : await read((context) => headToHeadBy(context, column))
     const leads = rows.filter((row) => filters.rival === undefined || row.rival_brand_id === filters.rival)
     const against = column === undefined ? 'its rivals' : `${quoted(rival?.name ?? '')} by ${by}`
     const stream = column && reportName(desk.reports, ['date', column])
@@ -182,20 +176,19 @@ export const compareBrands = defineTool({
         leads.length === 0 && 'There are no answers in this period.',
       ],
       rows: leads.map((row) => ({ ...row, lead: ['ahead', 'behind'].includes(row.lead_verdict) ? row.lead : null })),
-      line: (row: Row) =>
-        `${column === undefined ? '' : `${quoted(row.name ?? `(no ${by})`)}: `}${leadOf(row, own.name)}`,
+      line(row: RivalRow) {
+        const share = (of: 'own' | 'rival') => {
+          const [low, high] = [row[`${of}_visibility_low`], row[`${of}_visibility_high`]]
+          return `${percent(row[`${of}_visibility`])}${low === null ? '' : ` (${interval(low, high)})`}`
+        }
+        const of = column === undefined ? '' : `${quoted(row.name ?? `(no ${by})`)}: `
+        const both =
+          row.own_share_of_both === null ? '' : `, with ${percent(row.own_share_of_both)} of the mentions of both`
+        const mine = `${quoted(own.name)} ${share('own')} of ${whole(row.own_answers)} answers`
+        const theirs = `${quoted(row.rival_brand)} ${share('rival')} of ${whole(row.answers)}`
+        return `${of}${mine}, ${theirs}. ${verdictFor(row.lead_verdict).words}${both}.`
+      },
       ...{ narrower: 'name one rival', link: question.link('head-to-head') },
     }
   },
 })
-
-function leadOf(row: Row, own: string): string {
-  const share = (of: 'own' | 'rival') => {
-    const [low, high] = [row[`${of}_visibility_low`], row[`${of}_visibility_high`]]
-    return `${percent(row[`${of}_visibility`])}${low === null ? '' : ` (${interval(low, high)})`}`
-  }
-  const both = row.own_share_of_both === null ? '' : `, with ${percent(row.own_share_of_both)} of the mentions of both`
-  const mine = `${quoted(own)} ${share('own')} of ${whole(row.own_answers)} answers`
-  const theirs = `${quoted(row.rival_brand)} ${share('rival')} of ${whole(row.answers)}`
-  return `${mine}, ${theirs}. ${verdictFor(row.lead_verdict).words}${both}.`
-}

@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { count } from '../../core/text.ts'
 import { ENOUGH, percent, whole } from '../../web/insights/format.ts'
 import { changeOf } from '../../web/insights/measure-words.ts'
-import type { Row, Section } from '../../web/insights/read-page.ts'
+import { type Rows, type Section, STATEMENTS } from '../../web/insights/read-page.ts'
 import type { Fragment } from '../../web/insights/sql.ts'
 import { quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD } from '../question.ts'
@@ -31,14 +31,14 @@ export const findChanges = defineTool({
     const question = await openQuestion(desk, asked)
     const brand = asked.brand === 'all' ? undefined : question.brand(asked.brand)
     const counts = sql`coalesce(max(judged_count), 0) as judged, coalesce(max(clear_count), 0) as clear`
-    const wrap = (movers: Fragment) => sql`select ${counts} from (\n${movers}\n) m`
-    const { rows: counted, missing } = await question.read<Record<'judged' | 'clear', number>>('movers', wrap)
+    const wrap = (movers: Fragment) => sql<Record<'judged' | 'clear', number>>`select ${counts} from (\n${movers}\n) m`
+    const { rows: counted, missing } = await question.read(STATEMENTS.movers, wrap)
     const verdicts = sql.join(direction === 'both' ? ['up', 'down'] : [direction])
     const ofBrand = brand === undefined ? sql`` : sql` and brand_id = ${brand.id}`
-    const { rows, total } = await question.page<Row>('movers', {
+    const { rows, total } = await question.page(STATEMENTS.movers, {
       where: sql`q_value <= 0.1 and clarity > 1 and verdict in (${verdicts})${ofBrand}`,
       // What is of all topics has the same name as a topic may have.
-      columns: sql`*, case when grain like '%topic%' then topic end as topic`,
+      columns: sql<Rows['movers']>`*, case when grain like '%topic%' then topic end as topic`,
     })
     const kind = { both: 'rise or fall', up: 'rise', down: 'fall' }[direction]
     const said = counted.map(
@@ -52,10 +52,11 @@ export const findChanges = defineTool({
       ...about,
       sentences: [...said, missing === undefined && total === 0 && none, !about.notes.includes(missing) && missing],
       ...{ rows, total, narrower: 'name one brand or one direction', link: question.link('movers') },
-      line({ answers: sample, previous_answers: previous_sample, brand: named, topic, model_id, ...row }: Row) {
-        const { visibility: value, previous_visibility: previous_value } = row
+      line(row: Rows['movers']) {
+        const { brand: named, topic, model_id, visibility: value, answers: sample } = row
+        const before = { previous_value: row.previous_visibility, previous_sample: row.previous_answers }
         const of = `${topic === null ? '' : `, topic ${quoted(topic)}`}${model_id === null ? '' : `, model ${quoted(model_id)}`}`
-        const change = changeOf('visibility', { ...row, value, sample, previous_value, previous_sample })
+        const change = changeOf('visibility', { ...row, ...before, value, sample })
         return `${quoted(named)}${of}: ${percent(value)} of ${whole(sample)} answers.${change}`
       },
     }
@@ -73,17 +74,18 @@ const KINDS = {
   prompts: {
     ...{ section: 'absent-prompts', anchor: 'absent-prompts', note: UNNAMED },
     title: 'Prompts by model whose answers of a week name rivals and never',
-    line({ answers, weeks_absent, best_rival_visibility, rivals_in_their_best_week: rivals, ...row }: Row) {
+    line({ answers, weeks_absent, best_rival_visibility, ...row }: Rows['absent-prompts']) {
+      const rivals = rivalsOf((row.rivals_in_their_best_week ?? '').split(', '))
       const absent = `absent from ${count(answers ?? 0, 'answer')} in ${count(weeks_absent ?? 0, 'week')}`
       const few = (answers ?? 0) < ENOUGH ? ', too few for a conclusion' : ''
-      const best = `best rival ${percent(best_rival_visibility)} in its best week (${rivalsOf((rivals ?? '').split(', '))})`
+      const best = `best rival ${percent(best_rival_visibility)} in its best week (${rivals})`
       return `${quoted(row.prompt, TEXT_LENGTH)} in ${quoted(row.model_id ?? '(no model)')}: ${absent}${few}; ${best}.`
     },
   },
   sources: {
     ...{ section: 'source-gaps', anchor: 'sources', note: CITED },
     title: 'Domains cited for prompts where rivals appear and no answer names',
-    line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }: Row) {
+    line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }: Rows['source-gaps']) {
       const kind = classification === null ? '' : ` (${quoted(classification)})`
       const cited = `cited ${whole(citation_count)} times in ${count(weeks ?? 0, 'week')}`
       return `${quoted(domain, URL_LENGTH)}${kind}: ${cited}, for up to ${count(most ?? 0, 'prompt')} a week.`
@@ -92,12 +94,12 @@ const KINDS = {
   pages: {
     ...{ section: 'source-pages', anchor: 'sources', note: CITED },
     title: 'Cited pages that mention rivals and not',
-    line({ url, title, citation_count, rival_names }: Row) {
+    line({ url, title, citation_count, rival_names }: Rows['source-pages']) {
       const page = `${quoted(url, URL_LENGTH)}${title === null ? '' : `, titled ${quoted(title)}`}`
       return `${page}: cited ${whole(citation_count)} times; mentions ${rivalsOf([rival_names ?? []].flat())}.`
     },
   },
-} satisfies Record<string, { section: Section; anchor: string; note: string; title: string; line(row: Row): string }>
+} satisfies Record<string, { section: Section; anchor: string; note: string; title: string; line(row: never): string }>
 
 export const findGaps = defineTool({
   name: 'find_gaps',
@@ -121,7 +123,7 @@ export const findGaps = defineTool({
     const { section, title, anchor, note, line } = KINDS[asked.kind]
     const question = await openQuestion(desk, asked)
     const own = question.brand(asked.brand, true)
-    const { rows, total, missing } = await question.page<Row>(section)
+    const { rows, total, missing } = await question.page<object>(STATEMENTS[section])
     return {
       ...(await question.about([note])),
       sentences: [missing ?? `${title} ${quoted(own.name)}, in complete weeks: ${whole(total)}.`],

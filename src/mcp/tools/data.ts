@@ -4,7 +4,8 @@ import { count } from '../../core/text.ts'
 import { dataTable } from '../../warehouse/database.ts'
 import { percent } from '../../web/insights/format.ts'
 import { grouped, reportWith } from '../../web/insights/measure-statements.ts'
-import { type MeasuredRow, numberOf } from '../../web/insights/measure-words.ts'
+import { numberOf } from '../../web/insights/measure-words.ts'
+import type { MeasuredRow } from '../../web/insights/rows.ts'
 import { href } from '../../web/pages/layout.ts'
 import { find, inert, MOST_IN_LIST, quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aDay, aName, type Desk, defineTool, findProject, openQuestion } from '../question.ts'
@@ -109,9 +110,9 @@ export const explainDay = defineTool({
     const report = reportWith(desk.reports, ['date', 'prompt_id'])
     const of = { metric: 'visibility', report, where: sql``, brands: [brand.id], column: 'prompt_id' } as const
     const chats = sql`select chat_id from ${dataTable('chats')} c where project_id = ${values.project} and date = ${day} and prompt_id = id`
-    const prompts = await question.read<Reason>(
+    const prompts = await question.read(
       (context) => grouped(context, of),
-      (all) => sql`select 'prompt' as kind, name, chats as detail, count, sample,
+      (all) => sql<Reason>`select 'prompt' as kind, name, chats as detail, count, sample,
   concat('named in ', count, ' of ', sample, ' answers', ' (chats ' || chats || ')') as words
 from (\n${all}\n) g
 cross join lateral (select string_agg(chat_id, ', ') as chats from (${chats} order by chat_id limit 2) c) c

@@ -4,8 +4,10 @@ import { dataTable } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { type Filters, type Subject, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
+import type { ComparedRow, Row } from './rows.ts'
 import {
   between,
+  brandsOf,
   byChannelIfThere,
   type Context,
   charted,
@@ -20,8 +22,12 @@ import {
 
 /* The SQL of the pages behind a number: of a topic, a model, a prompt or a source. */
 
+type ChatRow = Row<'date chat_id model_id model_channel_id messages sources brands_mentioned whole_count'>
+type SourcePromptRow = Row<'prompt_id prompt topic model_id weeks last_week best_rival_visibility whole_count'>
+type GroupRow = ComparedRow & Row<'grouped_by id name rival rival_visibility whole_count'>
+
 export const DETAIL_STATEMENTS = {
-  trend(context): Statement {
+  trend(context) {
     const report = reportOf(context)
     const stream = reportName(context.reports, report)
     const rows = charted(context, {
@@ -35,15 +41,17 @@ export const DETAIL_STATEMENTS = {
   brands(context) {
     const report = reportOf(context)
     const { project } = context
-    const rows = sql`select c.brand_id, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own,
+    const rows = sql<
+      ComparedRow & Row<'brand_id brand is_own'>
+    >`select c.brand_id, coalesce(b.name, c.brand_id) as brand, coalesce(b.is_own, false) as is_own,
   ${compared(context)}
 from (
   ${sums(context, report, sql`r.brand_id`, { where: subjectIn(context, report) })}
 ) c
-left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = c.brand_id
+${brandsOf(project, 'c')}
 where n > 0
 order by n >= ${ENOUGH} desc, visibility desc nulls last, brand, c.brand_id`
-    return { report, sql: rows }
+    return { report, shown: 50, sql: rows }
   },
 
   'by-model': (context) => breakdown(context, reportOf(context), 'model'),
@@ -54,16 +62,19 @@ order by n >= ${ENOUGH} desc, visibility desc nulls last, brand, c.brand_id`
     const contents = ['messages', 'sources', 'brands_mentioned']
     const columns = contents.map((name) => (hasContents ? `t.${name}` : `null::jsonb as ${name}`)).join(', ')
     const join = sql`left join ${dataTable('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n`
-    const rows = sql`select c.date, c.chat_id, c.model_id, c.model_channel_id, ${sql.raw(columns)}, count(*) over () as whole_count
+    const rows = sql<ChatRow>`select c.date, c.chat_id, c.model_id, c.model_channel_id, ${sql.raw(columns)}, count(*) over () as whole_count
 from ${dataTable('chats')} c
 ${hasContents ? join : sql``}where ${ofChats(project, filters)}
 order by messages is null, c.date desc, c.model_id, c.chat_id`
-    return { views: ['chats'], sql: rows }
+    return { views: ['chats'], shown: 20, sql: rows }
   },
 
   cited: ({ filters, project }) => ({
     views: ['chats', 'chat_contents'],
-    sql: sql`select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
+    shown: 50,
+    sql: sql<
+      Row<'domain answers citation_count whole_count'>
+    >`select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
   sum(case when s.source ->> 'citationCount' ~ '^\\d{1,9}$' then (s.source ->> 'citationCount')::integer end) as citation_count,
   count(*) over () as whole_count
 from ${dataTable('chats')} c
@@ -77,7 +88,7 @@ order by citation_count desc nulls last, answers desc, domain`,
   'source-prompts'({ reports, project, own, filters }) {
     const report = reportBy(reports, ['date', 'prompt_id', 'model_id'], 'domains')
     const missing = report === undefined ? 'No report of domains by prompt and model is configured.' : undefined
-    const rows = sql`select a.prompt_id, a.prompt, a.topic, a.model_id, count(distinct a.week) as weeks, max(a.week) as last_week,
+    const rows = sql<SourcePromptRow>`select a.prompt_id, a.prompt, a.topic, a.model_id, count(distinct a.week) as weeks, max(a.week) as last_week,
   max(a.best_rival_visibility) as best_rival_visibility, count(*) over () as whole_count
 from ${dataTable('absent_prompts')} a
 where a.project_id = ${project} and a.own_brand_id = ${own} and ${between('a.week', weeksIn(filters.range))} and a.is_complete
@@ -88,12 +99,14 @@ where a.project_id = ${project} and a.own_brand_id = ${own} and ${between('a.wee
   )
 group by a.prompt_id, a.prompt, a.topic, a.model_id
 order by sum(a.answers) >= ${ENOUGH} desc, weeks desc, best_rival_visibility desc, prompt, a.model_id`
-    return { views: ['absent_prompts'], missing, sql: rows }
+    return { views: ['absent_prompts'], missing, shown: 50, sql: rows }
   },
 
   'source-pages': ({ project, filters }) => ({
     views: ['page_gaps_weekly'],
-    sql: sql`with p as (
+    isOfOwn: true,
+    shown: 50,
+    sql: sql<Row<'url title rival_names citation_count last_week whole_count'>>`with p as (
   select url_key, url, title, rival_names, citation_count, week
   from ${dataTable('page_gaps_weekly')}
   where project_id = ${project}${ofDomain(filters)} and ${between('week', weeksIn(filters.range))} and is_complete
@@ -151,7 +164,7 @@ function ofChats(project: string, { range, subject }: Filters): Fragment {
 }
 
 /** The own brand and the most visible rival in each group, where the own brand is weakest first; few answers come last. */
-function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model'): Statement {
+function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model'): Statement<GroupRow> {
   const { project, filters, before, own } = context
   const dimension = by === 'subject' ? report[1] : report[2]
   const column = sql.raw(dimension)
@@ -162,14 +175,14 @@ function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model')
   const isNew = sql`(select first_seen_on > ${first} from ${dataTable('brands')} where project_id = ${project} and brand_id = ${own})`
   const answers = (value: string) =>
     sql`case when ${isNew} then ${ofOwn(value)} else max(s.${sql.raw(value)}) end as ${sql.raw(value)}`
-  const rows = sql`with s as (
+  const rows = sql<GroupRow>`with s as (
   ${sums(context, report, sql`r.${column}, r.brand_id`, { where: subjectIn(context, report) })}
 ), g as (
   select s.${column} as id, coalesce(${ofOwn('k')}, 0) as k, coalesce(${ofOwn('previous_k')}, 0) as previous_k, ${answers('n')}, ${answers('previous_n')},
     (array_agg(coalesce(b.name, s.brand_id) order by s.k / nullif(s.n, 0) desc nulls last) filter (where not coalesce(b.is_own, false)))[1] as rival,
     max(s.k / nullif(s.n, 0)) filter (where not coalesce(b.is_own, false)) as rival_visibility
   from s
-  left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = s.brand_id
+  ${brandsOf(project, 's')}
   group by s.${column}
 )
 select ${dimension} as grouped_by, g.id, ${name} as name, ${compared(context)},
@@ -177,5 +190,5 @@ select ${dimension} as grouped_by, g.id, ${name} as name, ${compared(context)},
 from g
 ${join}where g.n > 0
 order by g.n >= ${ENOUGH} desc, g.k / nullif(g.n, 0) - g.rival_visibility nulls last, g.n desc, g.id`
-  return { report, sql: rows }
+  return { report, isOfOwn: true, shown: 50, sql: rows }
 }

@@ -1,4 +1,5 @@
 import { grouped } from '../../core/text.ts'
+import type { Row } from './rows.ts'
 
 /* Numbers as people read them: no digit that says nothing. */
 
@@ -83,11 +84,7 @@ export function verdictFor(verdict: string | null): Verdict {
 const FALSE_DISCOVERY_RATE = 0.1
 
 /** Of a row with a change: clear by itself, it may be chance among many. A rival's rise is no good news, so it has no colour. */
-export function verdictOfChange(row: {
-  verdict: string | null
-  q_value?: number | null
-  is_own?: boolean | null
-}): Verdict {
+export function verdictOfChange(row: Row<'verdict'> & Partial<Row<'q_value is_own'>>): Verdict {
   const isOneOfMany = row.q_value !== undefined && ['up', 'down'].includes(row.verdict ?? '')
   if (isOneOfMany && !((row.q_value ?? 1) <= FALSE_DISCOVERY_RATE)) return plain('May be chance')
   const verdict = verdictFor(row.verdict)

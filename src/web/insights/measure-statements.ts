@@ -5,20 +5,23 @@ import type { Dimension } from '../../core/vocabulary.ts'
 import { dataTable } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { ENOUGH } from './format.ts'
+import type { LeadRow, Row } from './rows.ts'
 import {
+  bounds,
+  brandsOf,
   byChannelIfThere,
   type Context,
   charted,
   type Fragment,
   type Measure,
   meanOf,
+  measured,
   named,
   reportName,
   type Statement,
   shareOf,
   sums,
   VISIBILITY,
-  verdictOf,
 } from './sql.ts'
 import { LEADS } from './statements.ts'
 
@@ -74,10 +77,10 @@ export function overTime(context: Context, { metric, report, where, brands }: As
   const stream = reportName(reports, report)
   const [k, n] = MEASURES[metric]
   const whole = metric === 'share_of_voice' ? sql`sum(k) over (partition by w.at)` : sql`n`
-  const bound = (name: string) => (metric === 'visibility' ? sql`${dataTable(name)}(k, n)` : sql`null`)
+  const ofVisibility = (value: Fragment) => (metric === 'visibility' ? value : sql`null`)
   const rows = charted(context, {
     ...{ from: stream, where, stream, sums: sql`sum(${k}) as k, sum(${n}) as n` },
-    columns: sql`w.at as name, k / nullif(${whole}, 0) as value, ${bound('wilson_low')} as low, ${bound('wilson_high')} as high, k as count, ${whole} as sample`,
+    columns: sql`w.at as name, k / nullif(${whole}, 0) as value, ${bounds('wilson', '', sql`k, n`, ofVisibility)}, k as count, ${whole} as sample`,
   })
   const at = sql.raw(filters.grain === 'day' ? 'date' : filters.grain)
   return {
@@ -90,41 +93,37 @@ export function overTime(context: Context, { metric, report, where, brands }: As
 export function grouped(context: Context, asked: Asked & { column: Dimension | undefined }): Statement {
   const { project } = context
   const { metric, report, where, brands, column } = asked
-  const of = sql.raw(column ?? '')
-  const id = column === undefined ? sql`null` : sql`m.${of}`
-  const { name, join } = column === undefined ? { name: id, join: sql`` } : named(context, column, id)
+  const of = sql.raw(column ?? 'null')
+  const id = column === undefined ? of : sql`m.${of}`
+  const { name, join } = column === undefined ? { name: of, join: sql`` } : named(context, column, id)
   const partition = column === undefined ? sql`` : sql`partition by ${of}`
   const wholes = sql`sum(k) over (${partition}) as n, sum(previous_k) over (${partition}) as previous_n`
-  const ofVisibility = (value: Fragment) => (metric === 'visibility' ? value : sql`null`)
-  const bound = (name: string, counts: string) => ofVisibility(sql`${dataTable(name)}(${sql.raw(counts)})`)
   const rows = sql`select ${id} as id, ${name} as name, m.brand_id, coalesce(b.name, m.brand_id) as brand,
-  k / nullif(n, 0) as value, ${bound('wilson_low', 'k, n')} as low, ${bound('wilson_high', 'k, n')} as high, k as count, n as sample,
-  previous_k / nullif(previous_n, 0) as previous_value, previous_n as previous_sample,
-  k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
-  ${bound('change_low', 'k, n, previous_k, previous_n')} as change_low,
-  ${bound('change_high', 'k, n, previous_k, previous_n')} as change_high,
-  ${ofVisibility(verdictOf(context))} as verdict
+  ${measured(context, (value) => (metric === 'visibility' ? value : sql`null`))},
+  k as count, n as sample, previous_n as previous_sample
 from (
   select ${column === undefined ? sql`` : sql`${of}, `}brand_id, k, previous_k, ${metric === 'share_of_voice' ? wholes : sql`n, previous_n`}
   from (
   ${sums(context, report, column === undefined ? sql`r.brand_id` : sql`r.${of}, r.brand_id`, { where, measure: MEASURES[metric] })}
   ) c
 ) m
-left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = m.brand_id
+${brandsOf(project, 'm')}
 ${join}where n > 0 and m.${isOf(brands)}
 order by n >= ${ENOUGH} desc, value ${sql.raw(metric === 'position' ? '' : 'desc ')}nulls last, name, id, m.brand_id`
   return { report, sql: rows }
 }
 
+export type RivalRow = LeadRow & Row<'rival_brand_id'> & Partial<Row<'name'>>
+
 /** The own brand and one rival by a dimension, on the days on which both are tracked. */
-export function headToHeadBy(context: Context, dimension: Dimension): Statement {
+export function headToHeadBy(context: Context, dimension: Dimension): Statement<RivalRow> {
   const { project, own, rival } = context
   const column = sql.raw(dimension)
   const { name, join } = named(context, dimension, sql`o.id`)
   const pair = isOf([own, rival])
   const since = sql`(select max(first_seen_on) from ${dataTable('brands')} where project_id = ${project} and ${pair})`
   const where = sql` and r.${pair} and r.date >= coalesce(${since}, r.date)`
-  const rows = sql`with s as (
+  const rows = sql<RivalRow>`with s as (
   ${sums(context, ['date', dimension], sql`r.${column}, r.brand_id`, { where })}
 ), o as (
   select o.${column} as id, o.k, o.n, r.k as rival_k, r.n as rival_n

@@ -1,25 +1,12 @@
 import { ENOUGH, interval, measured, points, pointsInterval, whole } from './format.ts'
 import type { Metric } from './measure-statements.ts'
+import type { MeasuredRow, Row } from './rows.ts'
 import { CHART_KINDS } from './series.ts'
 
 /* A number in words: with its interval, its sample and a verdict. */
 
-/** A number as a statement gives it, with the interval and the count only of a share. */
-export interface MeasuredRow
-  extends Record<'value' | 'sample', number | null>,
-    Partial<Record<'low' | 'high' | 'count' | 'previous_value' | 'previous_sample', number | null>>,
-    Partial<Record<'change' | 'change_low' | 'change_high', number | null>> {
-  verdict?: string | null
-}
-
 /** A number of a brand. */
-export interface Measured
-  extends MeasuredRow,
-    Record<'name' | 'id', string | null>,
-    Partial<Record<'is_complete' | 'is_provisional', boolean | null>> {
-  metric: Metric
-  brand: string
-}
+export type Measured = MeasuredRow & Row<'name brand'> & Partial<Row<'is_complete is_provisional'>> & { metric: Metric }
 
 export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]
 

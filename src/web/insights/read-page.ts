@@ -8,13 +8,17 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import { batch, dataTable, runText, writtenOut } from '../../warehouse/database.ts'
 import { DETAIL_STATEMENTS } from './detail-statements.ts'
 import { type Filters, noDays, type PagePath } from './filters.ts'
-import { type Context, type DaysRead, daysRead, reportName, type Statement } from './sql.ts'
+import type { Row } from './rows.ts'
+import { type Context, type DaysRead, daysRead, reportName, type Statement, type Write } from './sql.ts'
 import { FIRST_STATEMENTS } from './statements.ts'
 
 /* The first questions of analysts, from the views that BI tools read. The SQL that is shown is the SQL that is run. */
 
-const STATEMENTS = { ...FIRST_STATEMENTS, ...DETAIL_STATEMENTS }
+export const STATEMENTS = { ...FIRST_STATEMENTS, ...DETAIL_STATEMENTS }
 export type Section = keyof typeof STATEMENTS
+type RowOf<Write> = Write extends (context: Context) => { sql: RawBuilder<infer R> } ? R : never
+/** What a row of each section has. */
+export type Rows = { [S in Section]: RowOf<(typeof STATEMENTS)[S]> }
 export type ChartSection = 'visibility' | 'share-of-voice' | 'position' | 'sentiment'
 export const CHARTS: readonly ChartSection[] = ['visibility', 'share-of-voice', 'position', 'sentiment']
 
@@ -28,82 +32,13 @@ export const SECTIONS: Record<PagePath, readonly Section[]> = {
   '/insights/source': ['source-prompts', 'source-pages'],
 }
 
-// Rows of a section that are shown at most. Its file has all.
-const ABSENT_SHOWN = 25
-const SHOWN: Partial<Record<Section, number>> = {
-  ...{ movers: 12, falls: 3, 'absent-prompts': ABSENT_SHOWN, sources: 12, 'source-gaps': 12, chats: 20 },
-  ...{ brands: 50, 'by-model': 50, 'by-topic': 50, prompts: 50, cited: 50, 'source-prompts': 50, 'source-pages': 50 },
-}
-// Without an own brand there is nothing that these could be about.
-const OF_OWN: ReadonlySet<Section> = new Set<Section>(['summary', 'by-model', 'by-topic', 'prompts', 'source-pages'])
-
-export interface Brand {
-  id: string
-  name: string
-  isOwn: boolean
-}
-
-/** A number and the bounds of its interval. */
-type Bounded<K extends string> = K | `${K}_low` | `${K}_high`
-
-/** A row of any section: it has those of these columns that its statement selects, and they mean the same in all. */
-export interface Row
-  extends Record<'metric' | 'brand' | 'brand_id' | 'topic' | 'prompt' | 'prompt_id' | 'domain' | 'url', string>,
-    Record<'rival_brand' | 'rival_brand_id' | 'lead_verdict' | 'grain' | 'grouped_by' | 'chat_id', string>,
-    Record<'date' | 'week' | 'last_week', Day>,
-    Record<'topic_id' | 'model' | 'model_id' | 'model_channel_id' | 'id' | 'name' | 'title', string | null>,
-    Record<'rival' | 'rivals_in_their_best_week' | 'classification' | 'verdict', string | null>,
-    Record<'is_own' | 'is_rival' | 'is_complete' | 'is_provisional' | 'comparison_is_complete', boolean | null>,
-    Record<'visibility' | 'visibility_count' | 'weeks_absent' | 'citation_count' | 'value', number | null>,
-    Record<Bounded<'own_visibility' | 'rival_visibility' | 'change' | 'retrieved_share'>, number | null>,
-    Record<
-      'visibility_low' | 'visibility_high' | 'low' | 'high' | 'previous_value' | 'previous_visibility',
-      number | null
-    >,
-    Record<
-      'sample' | 'previous_sample' | 'answers' | 'own_answers' | 'previous_answers' | 'count' | 'q_value' | 'lead',
-      number | null
-    >,
-    Record<'best_rival_visibility' | 'own_share_of_both' | 'retrieved_chat_count' | 'weeks', number | null>,
-    Record<'most_prompts_in_a_week', number | null>,
-    // Counts of all rows, not only of those that are shown.
-    Record<'whole_count' | 'judged_count' | 'clear_count', number> {
-  rival_names: string[] | string | null
-  /** As the service sent them, in whatever shape. Null if the content of the chat was not read. */
-  messages: unknown
-  sources: unknown
-  brands_mentioned: unknown
-}
+export type Brand = Record<'id' | 'name', string> & { isOwn: boolean }
 
 /** The rows of a section, its SQL, and why there are none if it cannot be read. */
-export interface Read {
+export interface Read<R> {
   sql: string
-  rows: Row[]
+  rows: R[]
   missing?: string
-}
-
-type Names = Record<'topic' | 'topic_id' | 'prompt' | 'channel', string | null>
-
-/** All that a page shows. */
-export interface Found {
-  brands: Brand[]
-  /** The own brand that is looked at; undefined if no brand is own. */
-  own: Brand | undefined
-  /** The rival that it is compared with by model. */
-  rival: Brand | undefined
-  /** The first and the last day that were ever read of the project. */
-  extent: { first: Day; last: Day } | undefined
-  days: DaysRead
-  /** Why the numbers are not compared with the period before; undefined if they are. */
-  incomparable: string | undefined
-  /** Reports of which the service leaves out rows without mentions. */
-  omitting: string[]
-  /** The names of what the page is about. */
-  names: Names
-  /** The sections of the page. */
-  sections: Record<Section, Read>
-  /** Of the absent prompts: the page that is shown, how many there are, and the first rows of all. */
-  absent: { page: number; pages: number; first: Row[] }
 }
 
 interface InsightsRequest {
@@ -111,24 +46,26 @@ interface InsightsRequest {
   filters: Filters
 }
 
-export async function readPage(warehouse: Warehouse, request: InsightsRequest): Promise<Found> {
+/** All that a page shows. */
+export type Found = Awaited<ReturnType<typeof readPage>>
+
+export async function readPage(warehouse: Warehouse, request: InsightsRequest) {
   const { filters } = request
   const reader = await openReader(warehouse, request)
-  const sections = {} as Found['sections']
+  const sections = {} as { [S in Section]: Read<Rows[S]> }
   let rival: Brand | undefined
   for (const section of SECTIONS[filters.path]) {
     if (section === 'head-to-head-by-model') rival = reader.chooseRival(sections['head-to-head'].rows)
-    sections[section] = await reader.read(section)
+    Object.assign(sections, { [section]: await reader.read(section) })
   }
   const first = sections['absent-prompts']?.rows ?? []
-  const pages = Math.max(1, Math.ceil((first[0]?.whole_count ?? 0) / ABSENT_SHOWN))
+  const pages = Math.max(1, Math.ceil((first[0]?.whole_count ?? 0) / first.length || 0))
   // Pages may vanish between two looks: the last one is shown.
   const page = Math.min(filters.page, pages)
   if (page > 1) sections['absent-prompts'] = await reader.read('absent-prompts', page)
-  const { brands, own, days, incomparable } = reader
-  const [extent, names] = [await reader.extent(), await reader.names()]
-  const absent = { page, pages, first }
-  return { brands, own, rival, extent, days, incomparable, omitting: await reader.omitting(), names, sections, absent }
+  const { brands, own, days, incomparable, extent, names, omitting } = reader
+  const known = { brands, own, rival, days, incomparable, sections, absent: { page, pages, first } }
+  return { ...known, extent: await extent(), names: await names(), omitting: await omitting() }
 }
 
 type Cell = string | number | boolean | null
@@ -141,8 +78,8 @@ export async function readAll(
 ): Promise<{ header: string[]; rows: Cell[][] }> {
   const reader = await openReader(warehouse, request)
   if (section === 'head-to-head-by-model') reader.chooseRival((await reader.read('head-to-head')).rows)
-  const { query, missing } = await reader.prepare(section)
-  if (query === undefined) throw new UsageError(missing)
+  const { sql: query, missing } = await reader.prepare<unknown>(STATEMENTS[section])
+  if (missing !== undefined) throw new UsageError(missing)
   const run = (limited: RawBuilder<unknown>) => reader.all(limited as RawBuilder<Record<string, unknown>>)
   const rows = await run(sql`${query}\nlimit ${most + 1}`)
   // A row of nulls has the names of the columns, too.
@@ -197,18 +134,14 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
     return incomparable ?? streams.get(stream)
   }
 
-  /** The SQL of a section or of another statement, or why it cannot be read. */
-  async function prepare(
-    asked: Section | ((context: Context) => Statement),
-  ): Promise<{ query: RawBuilder<unknown>; missing?: undefined } | { query?: undefined; missing: string }> {
-    const write = typeof asked === 'string' ? STATEMENTS[asked] : asked
-    const statement: Statement = write(context)
+  /** A statement for what can be compared; if it cannot be read, `missing` is the reason. */
+  async function prepare<R>(write: Write<R>): Promise<Statement<R>> {
+    const statement = write(context)
     const missing = statement.missing ?? missingFor(statement, reports, relations)
-    if (missing !== undefined) return { missing }
-    const reason = await whyNotCompared(statement)
-    if (reason === undefined) return { query: statement.sql }
-    if (statement.isComparison) return { missing: reason }
-    return { query: write({ ...context, before: noDays(filters.range) }).sql }
+    const reason = missing === undefined ? await whyNotCompared(statement) : undefined
+    if (missing === undefined && reason === undefined) return statement
+    if (missing !== undefined || statement.isComparison) return { ...statement, missing: missing ?? reason }
+    return write({ ...context, before: noDays(filters.range) })
   }
 
   return {
@@ -224,7 +157,7 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       return { comparedWith: why === undefined ? before : undefined, notes }
     },
     /** The rival that was asked for, or the one that is named most often. */
-    chooseRival(leads: readonly Row[]): Brand | undefined {
+    chooseRival(leads: readonly Row<'rival_brand_id'>[]): Brand | undefined {
       const rivals = brands.filter(({ isOwn }) => !isOwn)
       const asked = filters.rival
       const rival =
@@ -232,31 +165,35 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       context.rival = rival?.id ?? ''
       return rival
     },
-    async read(section: Section, page = 1): Promise<Read> {
-      const { query, missing } = await prepare(section)
-      if (query === undefined) return { sql: '', rows: [], missing }
-      const shown = SHOWN[section]
+    async read<S extends Section>(section: S, page = 1): Promise<Read<Rows[S]>> {
+      const { sql: query, missing, shown, isOfOwn } = await prepare<unknown>(STATEMENTS[section])
+      if (missing !== undefined) return { sql: '', rows: [], missing }
       const offset = shown === undefined || page === 1 ? sql`` : sql` offset ${(page - 1) * shown}`
       const limit = shown === undefined ? sql`` : sql`\nlimit ${shown}`
       const text = writtenOut(slowDb, sql`${query}${limit}${offset};`)
-      return { sql: text, rows: own === undefined && OF_OWN.has(section) ? [] : await runText<Row>(slowDb, text) }
+      return { sql: text, rows: own === undefined && isOfOwn ? [] : await runText<Rows[S]>(slowDb, text) }
     },
-    async omitting(): Promise<string[]> {
+    /** Reports of which the service leaves out rows without mentions. */
+    async omitting() {
       const differing = await readDiffering(warehouse, 'settled', filters.project)
       return differing.flatMap(({ stream }) => (stream === 'chats' ? [] : [stream]))
     },
-    async extent(): Promise<Found['extent']> {
+    /** The first and the last day that were ever read of the project. */
+    async extent() {
       const [found] = await all(
-        sql<{ first: Day | null; last: Day }>`
+        sql<Record<'first' | 'last', Day>>`
           select first_day as first, last_day as last from ${dataTable('freshness')}
-          where project_id = ${project} and stream = ${reportName(reports)}`,
+          where project_id = ${project} and stream = ${reportName(reports)} and first_day is not null`,
       )
-      return found === undefined || found.first === null ? undefined : { first: found.first, last: found.last }
+      return found
     },
-    async names(): Promise<Names> {
+    /** The names of what the page is about. */
+    async names() {
       const { topic, prompt, channel } = filters.subject
       const [found] = await all(
-        sql<Names>`select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt, h.name as channel
+        sql<
+          Record<'topic' | 'topic_id' | 'prompt' | 'channel', string | null>
+        >`select coalesce(t.name, t.topic_id) as topic, t.topic_id, p.text as prompt, h.name as channel
          from (select ${project} as project_id, ${topic ?? ''} as topic_id, ${prompt ?? ''} as prompt_id, ${channel ?? ''} as model_channel_id) s
          left join ${dataTable('prompts')} p using (project_id, prompt_id)
          left join ${dataTable('model_channels')} h using (project_id, model_channel_id)

@@ -1,7 +1,8 @@
 import { type Day, dayNumber } from '../../core/day.ts'
 import type { Grain } from './filters.ts'
 import { ENOUGH, type Unit } from './format.ts'
-import type { ChartSection, Row } from './read-page.ts'
+import type { ChartSection } from './read-page.ts'
+import type { ChartRow } from './rows.ts'
 
 export interface ChartKind {
   title: string
@@ -58,34 +59,8 @@ interface Point {
   sample: number
 }
 
-export interface Series {
-  brandId: string
-  name: string
-  isFocus: boolean
-  /** The number of its colour; that of the own brand is 0. */
-  colour: number
-  /** One for each of the chart's x; undefined if the brand has no row. */
-  points: (Point | undefined)[]
-  /** The points of its line: the values or, by day unless there are few, means of the seven days that end with each x. */
-  line: (number | null)[]
-}
-
-export interface ChartData {
-  kind: ChartKind
-  grain: Grain
-  x: Day[]
-  /** True if lines are means of seven days. */
-  hasMeans: boolean
-  /** For each x: false if days are missing; true if it may still change. */
-  isComplete: boolean[]
-  isProvisional: boolean[]
-  /** Where the range begins among the x; those before it are of the period that it is compared with. */
-  start: number
-  /** The own brand first, then rivals by their mentions. */
-  series: Series[]
-  /** How many brands are not drawn. */
-  left: number
-}
+export type ChartData = ReturnType<typeof chartData>
+export type Series = ChartData['series'][number]
 
 const MEAN_DAYS = 7
 // More lines than this are a tangle.
@@ -100,39 +75,40 @@ interface ChartRequest {
   brands: readonly { id: string }[]
 }
 
-const numberIn = (row: Partial<Row>, column: string) => {
-  const value = row[column as keyof Row]
+const numberIn = (row: object, column: string) => {
+  const value: unknown = row[column as keyof typeof row]
   return typeof value === 'number' ? value : null
 }
 
-export function chartData(section: ChartSection, all: readonly Partial<Row>[], request: ChartRequest): ChartData {
+export function chartData(section: ChartSection, all: readonly ChartRow[], request: ChartRequest) {
   const { grain, focus, from, brands } = request
   const kind = CHART_KINDS[section]
-  const at = (row: Partial<Row>) => row[grain === 'week' ? 'week' : 'date']!
-  const sampleOf = (row: Partial<Row>) => numberIn(row, kind.sample) ?? 0
+  const at = (row: ChartRow) => row[grain === 'week' ? 'week' : 'date']!
+  const sampleOf = (row: ChartRow) => numberIn(row, kind.sample) ?? 0
   // A period that has just begun has few answers, and would look like a fall.
-  const last = at(all.at(-1) ?? {})
+  const last = all.length === 0 ? '' : at(all.at(-1)!)
   const rows = all.filter((row) => at(row) !== last || row.is_complete === true || sampleOf(row) >= ENOUGH)
   const periods = new Map<Day, { isComplete: boolean; isProvisional: boolean }>()
-  const byBrand = new Map<string, Map<Day, Partial<Row>>>()
+  const byBrand = new Map<string, Map<Day, ChartRow>>()
   for (const row of rows) {
     const period = periods.get(at(row)) ?? { isComplete: true, isProvisional: false }
     period.isComplete &&= row.is_complete === true
     period.isProvisional ||= row.is_provisional !== false
     periods.set(at(row), period)
-    const own = byBrand.get(row.brand_id!) ?? new Map<Day, Partial<Row>>()
-    byBrand.set(row.brand_id!, own.set(at(row), row))
+    const own = byBrand.get(row.brand_id) ?? new Map<Day, ChartRow>()
+    byBrand.set(row.brand_id, own.set(at(row), row))
   }
   const x = [...periods.keys()].sort()
   const isComplete = x.map((day) => periods.get(day)!.isComplete)
   const isProvisional = x.map((day) => periods.get(day)!.isProvisional)
+  // If so, lines are means of the seven days that end with each x.
   const hasMeans = grain === 'day' && x.length >= 2 * MEAN_DAYS
 
   const found = [...byBrand].map(([brandId, own]) => {
     const weights = [...own.values()].map((row) => (kind.unit === 'share' ? numberIn(row, kind.value) : sampleOf(row)))
     const isFocus = brandId === focus
     const rank = isFocus ? Infinity : weights.reduce<number>((sum, weight) => sum + (weight ?? 0), 0)
-    return { brandId, name: [...own.values()][0]!.brand!, isFocus, rank, own }
+    return { brandId, name: [...own.values()][0]!.brand, isFocus, rank, own }
   })
   const sorted = found.sort((a, b) => b.rank - a.rank || (a.name < b.name ? -1 : 1))
   const drawn = sorted.slice(0, MOST_RIVALS + (sorted[0]?.isFocus ? 1 : 0))
@@ -140,6 +116,7 @@ export function chartData(section: ChartSection, all: readonly Partial<Row>[], r
   const named = rivals.length > MOST_RIVALS ? [] : rivals.map(({ id }) => id)
   const colours = [...new Set([...named, ...drawn.flatMap(({ brandId, isFocus }) => (isFocus ? [] : [brandId]))])]
   const series = drawn.map(({ brandId, name, isFocus, own }) => {
+    // Undefined where the brand has no row.
     const points = x.map((day): Point | undefined => {
       const row = own.get(day)
       if (row === undefined) return undefined
@@ -147,8 +124,10 @@ export function chartData(section: ChartSection, all: readonly Partial<Row>[], r
       return { value: value!, low: low!, high: high!, sample: sampleOf(row) }
     })
     const line = hasMeans ? meansOf(x, isComplete, points) : points.map((point) => point?.value ?? null)
+    // The own brand has the first colour.
     return { brandId, name, isFocus, colour: isFocus ? 0 : 1 + colours.indexOf(brandId), points, line }
   })
+  // Those before it are of the period that the range is compared with.
   const start = x.filter((day) => day < from).length
   return { kind, grain, x, hasMeans, isComplete, isProvisional, start, series, left: sorted.length - series.length }
 }

@@ -5,6 +5,7 @@ import type { BiView, Dimension } from '../../core/vocabulary.ts'
 import { dataTable } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, periodsIn } from './filters.ts'
+import type { ChartRow, Words } from './rows.ts'
 
 /* Common parts of statements. Columns of our own are plain texts, since people read these statements; all else is a value or a name. */
 
@@ -34,9 +35,16 @@ export interface Statement<R = unknown> {
   missing?: string | undefined
   /** Without a period before, it has no rows. */
   isComparison?: true
+  /** Without an own brand, it has no rows. */
+  isOfOwn?: true
+  /** How many rows a page shows at most. The file has all. */
+  shown?: number
   /** The Monday of the week that is compared with the one before, instead of the range. */
   week?: Day
 }
+
+/** A section's or another statement for what is asked. */
+export type Write<R> = (context: Context) => Statement<R>
 
 export const between = (column: string, { from, to }: Range) => sql`${sql.raw(column)} between ${from} and ${to}`
 /** Of a day `s` of `data_status`. */
@@ -64,10 +72,17 @@ export function periods(column: string, range: Range, before: Range): Record<'no
   }
 }
 
+/** The bounds of an interval under a name. */
+export function bounds(of: 'wilson' | 'change', name: string, counts: Fragment, shown = (bound: Fragment) => bound) {
+  const bound = (end: string) => sql`${shown(sql`${dataTable(`${of}_${end}`)}(${counts})`)} as ${sql.raw(name + end)}`
+  return sql`${bound('low')}, ${bound('high')}`
+}
+
+export const COUNTS = sql`k, n, previous_k, previous_n`
+
 /** A share and the bounds of its interval, under a name. */
 export function shareOf(name: string, k: Fragment = sql`k`, n: Fragment = sql`n`): Fragment {
-  const bound = (end: string) => sql`${dataTable(`wilson_${end}`)}(${k}, ${n}) as ${sql.raw(`${name}_${end}`)}`
-  return sql`${k} / nullif(${n}, 0) as ${sql.raw(name)}, ${bound('low')}, ${bound('high')}`
+  return sql`${k} / nullif(${n}, 0) as ${sql.raw(name)}, ${bounds('wilson', `${name}_`, sql`${k}, ${n}`)}`
 }
 
 /** A metric is the sum of the first over the sum of the second. Means are the service's own, weighted by their counts. */
@@ -78,17 +93,12 @@ export const meanOf = (name: 'position' | 'sentiment'): Measure => [
   sql.raw(`case when r.${name} is null then 0 else r.${name}_count end`),
 ]
 
-interface Sums {
-  where?: Fragment
-  measure?: Measure
-}
-
 /** Counts and answers of the range and of the one before, by columns of a report `r`. */
 export function sums(
   { reports, project, filters, before }: Context,
   report: readonly Dimension[],
   columns: Fragment,
-  { where = sql``, measure: [k, n] = VISIBILITY }: Sums = {},
+  { where = sql``, measure: [k, n] = VISIBILITY }: { where?: Fragment; measure?: Measure } = {},
 ): Fragment {
   const { now, previous, both } = periods('r.date', filters.range, before)
   return sql`select ${columns},
@@ -106,9 +116,17 @@ export function compared(context: Context): Fragment {
   k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${verdictOf(context)} as verdict`
 }
 
+/** A metric, its change and what both are worth; only visibility has intervals and verdicts. */
+export function measured(context: Context, ofVisibility: (value: Fragment) => Fragment): Fragment {
+  return sql`k / nullif(n, 0) as value, ${bounds('wilson', '', sql`k, n`, ofVisibility)},
+  previous_k / nullif(previous_n, 0) as previous_value, k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
+  ${bounds('change', 'change_', COUNTS, ofVisibility)},
+  ${ofVisibility(verdictOf(context))} as verdict`
+}
+
 /** Nothing is new if nothing is compared. */
 export function verdictOf({ before }: Context): Fragment {
-  const verdict = sql`${dataTable('verdict')}(k, n, previous_k, previous_n)`
+  const verdict = sql`${dataTable('verdict')}(${COUNTS})`
   return before.to < before.from ? sql`nullif(${verdict}, 'new')` : verdict
 }
 
@@ -124,10 +142,10 @@ interface Charted {
 }
 
 /** Sums by brand and day or week, with how complete each is. */
-export function charted<R>(
+export function charted(
   { project, filters, reports }: Context,
   { from, where = sql``, stream = reportName(reports), ...rest }: Charted,
-): RawBuilder<R> {
+): RawBuilder<ChartRow> {
   const { grain } = filters
   const range = periodsIn(chartRange(filters), grain)
   const at = (column: string) =>
@@ -145,7 +163,7 @@ from (
   where r.project_id = ${project}${where} and ${between('r.date', range)}
   group by 1, 2
 ) w
-left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = w.brand_id
+${brandsOf(project, 'w')}
 left join (
   select ${at('s.date')} as at, count(*) filter (where ${IS_WHOLE}) = ${days[grain]} as is_complete, bool_or(s.is_provisional) as is_provisional
   from ${dataTable('data_status')} s
@@ -154,6 +172,10 @@ left join (
 ) d on d.at = w.at
 order by w.at, brand, w.brand_id`
 }
+
+/** The brands `b` of the rows of an alias. */
+export const brandsOf = (project: string, rows: string) =>
+  sql`left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = ${sql.raw(rows)}.brand_id`
 
 export const NAMES: Partial<Record<Dimension, { table: string; name: string }>> = {
   topic_id: { table: 'topics', name: 'name' },
@@ -184,7 +206,6 @@ where s.project_id = ${project} and s.stream = ${stream} and ${periods('s.date',
 }
 
 export type DaysRead = Record<
-  | ('days' | 'whole_days' | 'provisional_days' | 'whole_days_before')
-  | ('held_days' | 'unreconciled_days' | 'quarantined_days'),
+  Words<'days whole_days provisional_days whole_days_before held_days unreconciled_days quarantined_days'>,
   number
 >

@@ -1,22 +1,25 @@
-import { sql } from 'kysely'
+import { type RawBuilder, sql } from 'kysely'
 import type { Dimension } from '../../core/vocabulary.ts'
 import { dataTable } from '../../warehouse/database.ts'
 import { fillIn } from '../../warehouse/schema/views.ts'
 import { chartRange, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
+import type { ChartRow, ComparedRow, LeadRow, MeasuredRow, MoverRow, Row } from './rows.ts'
 import {
   between,
+  bounds,
   byChannelIfThere,
+  COUNTS,
   type Context,
   charted,
   compared,
   type Fragment,
+  measured,
   named,
   periods,
   type Statement,
   shareOf,
   sums,
-  verdictOf,
 } from './sql.ts'
 
 /*
@@ -24,17 +27,23 @@ import {
  * breakdown over any range of days.
  */
 
+type SummaryRow = Required<MeasuredRow> & Row<'metric answers previous_answers'>
+type TopicRow = ComparedRow & Row<'topic_id topic model'> & Partial<Row<'model_id model_channel_id'>>
+type RankedRow = MoverRow & Row<'judged_count clear_count'> & Partial<Row<'comparison_is_complete'>>
+type AbsentRow = Row<'prompt_id prompt topic model_id weeks_absent last_week answers whole_count'> &
+  Row<'best_rival_visibility rivals_in_their_best_week'>
+type SourceRow = Row<'domain classification is_own is_rival citation_count retrieved_chat_count whole_count'>
+
 const BY_TOPIC_AND_MODEL: Dimension[] = ['date', 'topic_id', 'model_id']
 
 export const FIRST_STATEMENTS = {
-  summary(context): Statement {
+  summary(context) {
     const { project, own, filters, before } = context
     const { now, previous, both } = periods('date', filters.range, before)
     const days = (metric: string, view: string, k: string, n: string) =>
       sql`select ${metric} as metric, date, ${sql.raw(k)} as k, ${sql.raw(n)} as n, answers from ${dataTable(view)} where project_id = ${project} and brand_id = ${own} and ${both}`
     const ofVisibility = (value: Fragment) => sql`case metric when 'visibility' then ${value} end`
-    const bound = (name: string, counts: string) => ofVisibility(sql`${dataTable(name)}(${sql.raw(counts)})`)
-    const rows = sql`with d as (
+    const rows = sql<SummaryRow>`with d as (
   ${days('visibility', 'visibility_daily', 'visibility_count', 'answers')}
   union all
   ${days('share_of_voice', 'share_of_voice_daily', 'mention_count', 'all_mentions')}
@@ -48,17 +57,13 @@ export const FIRST_STATEMENTS = {
   from d
   group by metric
 )
-select metric, k / nullif(n, 0) as value, ${bound('wilson_low', 'k, n')} as low, ${bound('wilson_high', 'k, n')} as high,
-  previous_k / nullif(previous_n, 0) as previous_value, k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
-  ${bound('change_low', 'k, n, previous_k, previous_n')} as change_low,
-  ${bound('change_high', 'k, n, previous_k, previous_n')} as change_high,
-  ${ofVisibility(verdictOf(context))} as verdict,
+select metric, ${measured(context, ofVisibility)},
   case when metric in ('visibility', 'share_of_voice') then k end as count, n as sample, previous_n as previous_sample,
   answers, previous_answers
 from unnest(array['visibility', 'share_of_voice', 'position', 'sentiment']) with ordinality m(metric, place)
 left join s using (metric)
 order by place`
-    return { views: ['visibility_daily', 'share_of_voice_daily'], sql: rows }
+    return { views: ['visibility_daily', 'share_of_voice_daily'], isOfOwn: true, sql: rows }
   },
 
   visibility: (context) =>
@@ -73,7 +78,7 @@ order by place`
     if (filters.grain === 'week')
       return {
         views: ['share_of_voice_weekly'],
-        sql: sql`select week, brand_id, brand, is_own, share_of_voice, mention_count, all_mentions, answers, is_complete, is_provisional
+        sql: sql<ChartRow>`select week, brand_id, brand, is_own, share_of_voice, mention_count, all_mentions, answers, is_complete, is_provisional
 from ${dataTable('share_of_voice_weekly')}
 where project_id = ${project} and ${between('week', weeksIn(chartRange(filters)))}
 order by week, brand, brand_id`,
@@ -93,7 +98,7 @@ order by week, brand, brand_id`,
     const model = sql.raw(column)
     const report: Dimension[] = ['date', 'topic_id', column]
     const { name, join } = named(context, column, sql`c.${model}`)
-    const rows = sql`select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.${model}, ${name} as model,
+    const rows = sql<TopicRow>`select c.topic_id, coalesce(t.name, c.topic_id, '(no topic)') as topic, c.${model}, ${name} as model,
   ${compared(context)}
 from (
   ${sums(context, report, sql`r.topic_id, r.${model}`, { where: sql` and r.brand_id = ${own}` })}
@@ -110,7 +115,7 @@ order by topic, c.topic_id, c.${model}`
     select max(brand) as brand, sum(visibility_count) as k, sum(answers) as n, sum(mention_count) as mentions
     from d where d.brand_id = ${sql.raw(id)} and d.date >= p.since
   )`
-    const rows = sql`with d as (
+    const rows = sql<LeadRow & Row<'rival_brand_id'>>`with d as (
   select date, brand_id, brand, visibility_count, answers, mention_count
   from ${dataTable('visibility_daily')}
   where project_id = ${project} and ${between('date', filters.range)}
@@ -134,7 +139,7 @@ order by least(own_answers, answers) >= ${ENOUGH} desc, rival_visibility desc nu
 
   'head-to-head-by-model'(context) {
     const { project, own, rival, filters } = context
-    const rows = sql`with compared as (
+    const rows = sql<LeadRow & Row<'model_id'>>`with compared as (
   select own_brand, rival_brand, model_id,
     ${shareOf('own_visibility', sql`sum(own_visibility_count)`, sql`sum(own_answers)`)},
     ${shareOf('rival_visibility', sql`sum(rival_visibility_count)`, sql`sum(answers)`)},
@@ -156,20 +161,26 @@ order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, model_i
     const counts = sql`count(*) over () as whole_count, count(rank) over () as judged_count,
   count(*) filter (where q_value <= 0.1 and clarity > 1) over () as clear_count`
     if (week === undefined)
-      return { report: BY_TOPIC_AND_MODEL, isComparison: true, sql: moversOfRange(context, counts) }
-    const rows = sql`select rank, brand_id, brand, is_own, topic_id, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
+      return {
+        report: BY_TOPIC_AND_MODEL,
+        isComparison: true,
+        shown: 12,
+        sql: moversOfRange<RankedRow>(context, counts),
+      }
+    const rows = sql<RankedRow>`select rank, brand_id, brand, is_own, topic_id, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
   clarity, q_value, visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
   ${counts}
 from ${dataTable('movers_weekly')}
 where project_id = ${project} and week = ${week}
 order by rank, clarity desc, brand_id, topic_id, model_id`
-    return { views: ['movers_weekly'], isComparison: true, week, sql: rows }
+    return { views: ['movers_weekly'], isComparison: true, shown: 12, week, sql: rows }
   },
 
   falls: (context) => ({
     report: BY_TOPIC_AND_MODEL,
     isComparison: true,
-    sql: sql`select *
+    shown: 3,
+    sql: sql<MoverRow>`select *
 from (
 ${moversOfRange(context, sql`count(*) over () as whole_count`)}
 ) m
@@ -179,7 +190,8 @@ order by rank, clarity desc, topic_id, model_id`,
 
   'absent-prompts': ({ project, own, filters }) => ({
     views: ['absent_prompts'],
-    sql: sql`select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
+    shown: 25,
+    sql: sql<AbsentRow>`select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
   max(best_rival_visibility) as best_rival_visibility,
   (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week,
   count(*) over () as whole_count
@@ -193,7 +205,7 @@ order by sum(answers) >= ${ENOUGH} desc, weeks_absent desc, best_rival_visibilit
   sources(context) {
     const { project, filters } = context
     const where = sql`where project_id = ${project} and ${between('week', weeksIn(filters.range))} and is_complete`
-    const rows = sql`with s as (
+    const rows = sql<SourceRow & Row<'answers retrieved_share retrieved_share_low retrieved_share_high'>>`with s as (
   select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
     ${wholeSum('citation_count')} as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count
   from ${dataTable('sources_weekly')}
@@ -209,12 +221,15 @@ select s.domain, s.classification, s.is_own, s.is_rival, s.citation_count, s.ret
   count(*) over () as whole_count
 from s cross join a
 order by s.citation_count desc nulls last, s.retrieved_chat_count desc nulls last, s.domain, s.is_own, s.is_rival`
-    return { views: ['sources_weekly'], sql: rows }
+    return { views: ['sources_weekly'], shown: 12, sql: rows }
   },
 
   'source-gaps': ({ project, own, filters }) => ({
     views: ['source_gaps'],
-    sql: sql`select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
+    shown: 12,
+    sql: sql<
+      SourceRow & Row<'most_prompts_in_a_week weeks last_week'>
+    >`select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
   sum(citation_count) as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count,
   max(prompts) as most_prompts_in_a_week, count(*) as weeks, max(week) as last_week, count(*) over () as whole_count
 from ${dataTable('source_gaps')}
@@ -242,12 +257,12 @@ function chartOf(
   context: Context,
   view: 'visibility_daily' | 'share_of_voice_daily',
   point: { sums: Fragment; columns: Fragment },
-): Statement {
+): Statement<ChartRow> {
   return { views: [view], sql: charted(context, { from: view, ...point }) }
 }
 
 /** Means of the service, weighted by their counts. */
-function chartOfMean(context: Context, name: 'position' | 'sentiment'): Statement {
+function chartOfMean(context: Context, name: 'position' | 'sentiment'): Statement<ChartRow> {
   return chartOf(context, 'visibility_daily', {
     sums: sql.raw(`sum(r.${name}_points) as k, sum(r.${name}_count) as n, sum(r.answers) as answers`),
     columns: sql.raw(`k / nullif(n, 0) as ${name}, n as ${name}_count, w.answers`),
@@ -255,7 +270,7 @@ function chartOfMean(context: Context, name: 'position' | 'sentiment'): Statemen
 }
 
 /** As the view of movers by week, over any range against the one before. */
-function moversOfRange(context: Context, counts: Fragment): Fragment {
+function moversOfRange<R = MoverRow>(context: Context, counts: Fragment): RawBuilder<R> {
   const { project, schema } = context
   return sql`with cells as (
   select ${project} as project_id, '' as project, null::date as week, c.*,
@@ -268,8 +283,7 @@ select rank, m.brand_id, coalesce(b.name, m.brand_id) as brand, coalesce(b.is_ow
   case when level > 2 then '(all topics)' else coalesce(t.name, m.topic_id, '(no topic)') end as topic, model_id,
   (array['topic and model', 'topic', 'model', 'brand'])[level] as grain,
   k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
-  ${dataTable('change_low')}(k, n, previous_k, previous_n) as change_low, ${dataTable('change_high')}(k, n, previous_k, previous_n) as change_high,
-  ${dataTable('verdict')}(k, n, previous_k, previous_n) as verdict, clarity, q_value,
+  ${bounds('change', 'change_', COUNTS)}, ${dataTable('verdict')}(${COUNTS}) as verdict, clarity, q_value,
   k as visibility_count, n as answers, previous_k as previous_visibility_count, previous_n as previous_answers,
   ${counts}
 from (

@@ -14,7 +14,8 @@ import {
   whole,
 } from '../insights/format.ts'
 import { lineChart, sparkline } from '../insights/line-chart.ts'
-import type { ChartSection, Found, Row } from '../insights/read-page.ts'
+import type { ChartSection, Found, Rows } from '../insights/read-page.ts'
+import type { ChartRow } from '../insights/rows.ts'
 import { CHART_KINDS, type ChartData, chartData, isDrawable } from '../insights/series.ts'
 import { dataTable, name, number, subjectLink, verdictOf, words } from './insights-columns.ts'
 import { scrolling } from './layout.ts'
@@ -26,17 +27,18 @@ export function chartOf(
   kind: ChartSection,
   { grain, range }: Filters,
   { own, brands }: Found,
-  rows: readonly Row[],
+  rows: readonly ChartRow[],
 ): ChartData | undefined {
   const data = chartData(kind, rows, { grain, focus: own?.id, from: range.from, brands })
   return isDrawable(data) ? data : undefined
 }
 
+type Tile = Rows['summary']
 const sectionOf = (metric: string) => metric.replaceAll('_', '-') as ChartSection
 
 /** The own brand's numbers of the whole range, each with its change, what that is worth, and its sample. */
 export function tiles(
-  rows: readonly Row[],
+  rows: readonly Tile[],
   charts: (section: ChartSection) => ChartData | undefined,
   /** The name of the period before, and how much of it was read if that is not all. */
   previous: string,
@@ -54,7 +56,7 @@ ${chart && sparkline(chart)}
 }
 
 /** Of a headline. Without an interval a change may be chance, so it is not called clear. */
-function summaryVerdict(row: Row): Verdict {
+function summaryVerdict(row: Tile): Verdict {
   if (row.verdict !== null) return verdictFor(row.verdict)
   if (row.change === null || row.previous_sample === null) return verdictFor('new')
   const samples = [row.sample, row.previous_sample, row.answers, row.previous_answers]
@@ -67,13 +69,13 @@ function summaryVerdict(row: Row): Verdict {
   return { mark: isHigher ? '▲' : '▼', words: `${isHigher ? up : down}; chance is not ruled out`, tone: 'plain' }
 }
 
-function sampleOf(row: Row): string {
+function sampleOf(row: Tile): string {
   const { sampleName } = CHART_KINDS[sectionOf(row.metric)]
   const sample = `${row.count === null ? '' : `${whole(row.count)} of `}${whole(row.sample ?? 0)} ${sampleName}`
   return row.low === null ? `${sample}.` : `${sample}: ${interval(row.low, row.high)} with 95 % confidence.`
 }
 
-function before({ previous_value, change_low, change_high, metric }: Row, previous: string): string {
+function before({ previous_value, change_low, change_high, metric }: Tile, previous: string): string {
   if (previous_value === null) return ''
   const span =
     change_low === null ? '' : `. 95 % interval of the change: ${pointsInterval(change_low, change_high)} points`
@@ -129,11 +131,12 @@ interface Sum {
   answers: number
 }
 
-export const isByChannel = (rows: readonly Row[]) => rows[0]?.model_channel_id !== undefined
-const modelOf = (row: Row) => row.model_channel_id ?? row.model_id ?? ''
+type Cell = Rows['topics-by-model']
+export const isByChannel = (rows: readonly Cell[]) => rows[0]?.model_channel_id !== undefined
+const modelOf = (row: Cell) => row.model_channel_id ?? row.model_id ?? ''
 
 /** Where the own brand is strong and where it is not to be seen: topics down, models across. */
-export function heatMap(filters: Filters, rows: readonly Row[]): Html {
+export function heatMap(filters: Filters, rows: readonly Cell[]): Html {
   const { print } = filters
   const topics = summed(rows, (row) => [row.topic_id ?? '', row.topic])
   const models = summed(rows, (row) => [modelOf(row), row.model ?? '(no model)'])
@@ -162,7 +165,7 @@ ${left.length > 0 && html`<p class="note">${left.join(', ')} ${print ? 'are not 
 }
 
 /** The lower bounds of the steps of colour: each step has as many cells with enough answers as the others. */
-function stepsOf(rows: readonly Row[]): number[] {
+function stepsOf(rows: readonly Cell[]): number[] {
   const sure = rows.filter(({ answers }) => (answers ?? 0) >= ENOUGH)
   const shares = (sure.length > 0 ? sure : rows).map(({ visibility }) => visibility ?? 0).sort((a, b) => a - b)
   const bounds = Array.from({ length: COLOURS }, (_, index) => shares[Math.floor((index * shares.length) / COLOURS)]!)
@@ -174,7 +177,7 @@ const colourOf = (index: number, steps: readonly number[]) =>
   steps.length === 1 ? 2 : Math.round((index * (COLOURS - 1)) / (steps.length - 1))
 
 /** Sums by a key, the highest share first. Counts and answers add up over topics and models: a prompt has one topic. */
-function summed(rows: readonly Row[], keyOf: (row: Row) => [id: string, name: string]): Sum[] {
+function summed(rows: readonly Cell[], keyOf: (row: Cell) => [id: string, name: string]): Sum[] {
   const sums = new Map<string, Sum>()
   for (const row of rows) {
     const [id, name] = keyOf(row)
@@ -192,7 +195,7 @@ function totalOf(parts: readonly Pick<Sum, 'count' | 'answers'>[]): Pick<Sum, 'c
 const total = (sum: Pick<Sum, 'count' | 'answers'>) =>
   html`<td class="n total">${percent(sum.count / sum.answers)}<small>${whole(sum.answers)}</small></td>`
 
-function cell(row: Row | undefined, steps: readonly number[], filters: Filters): Html {
+function cell(row: Cell | undefined, steps: readonly number[], filters: Filters): Html {
   if (row === undefined) return html`<td class="n none">–</td>`
   const index = steps.findLastIndex((bound) => (row.visibility ?? 0) >= bound)
   const { mark, words: verdict } = verdictFor(row.verdict)

@@ -2,16 +2,18 @@ import { clip } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { type Filters, type PagePath, type Subject, subjectAddress } from '../insights/filters.ts'
 import { interval, percent, points, pointsInterval, type Verdict, verdictOfChange, whole } from '../insights/format.ts'
-import type { Row } from '../insights/read-page.ts'
+import type { Rows } from '../insights/read-page.ts'
+import type { ComparedRow, MoverRow, Row } from '../insights/rows.ts'
 import { scrolling } from './layout.ts'
 
 /* The columns of tables. A column with the same name is the same in each of them. */
 
+type Owned = Partial<Row<'is_own'>>
 type Content = Html | string | false
 
 export interface Column<R> {
   head: Content
-  cell(row: R): Content
+  cell: (row: R) => Content
   className?: string
   /** It names the row. */
   isName?: true
@@ -31,64 +33,81 @@ export function dataTable<R>(label: string, columns: readonly Column<R>[], rows:
   )
 }
 
-export const words = <R = Row>(head: Content, cell: (row: R) => Content, className?: string): Column<R> => ({
+export const words = <R>(head: Content, cell: (row: R) => Content, className?: string): Column<R> => ({
   ...{ head, cell },
   ...(className !== undefined && { className }),
 })
-export const number = <R = Row>(head: Content, cell: (row: R) => Content) => words(head, cell, 'n')
-export const name = <R = Row>(head: Content, cell: (row: R) => Content, className?: string): Column<R> => ({
+export const number = <R>(head: Content, cell: (row: R) => Content) => words(head, cell, 'n')
+export const name = <R>(head: Content, cell: (row: R) => Content, className?: string): Column<R> => ({
   ...words(head, cell, className),
   isName: true,
 })
 
-export type ColumnName = keyof ReturnType<typeof columnsFor>
+export const share = <K extends string>(head: string, column: K) =>
+  number(head, (row: Record<K, number | null>) => percent(row[column]))
+export const total = <K extends string>(head: string, column: K) =>
+  number(head, (row: Record<K, number | null>) => whole(row[column]))
+
+type Columns = ReturnType<typeof columnsFor>
+/** The columns of which a row has all that they show. */
+export type ColumnName<R> = { [N in keyof Columns]: Columns[N] extends Column<R> ? N : never }[keyof Columns]
 
 export function columnsFor(filters: Filters) {
   return {
-    brand: name('brand', (row) => marked(row.brand, row)),
-    domain: name('domain', (row) => marked(row.domain, row)),
-    sourceDomain: name('domain', (row) => marked(sourceLink(filters, row.domain), row)),
-    prompt: name('prompt', (row) => promptLink(filters, row), 'prompt'),
-    page: name('page', ({ url, title }) => outside(url, clip(title ?? url, 120)), 'prompt'),
-    day: name('day', ({ date }) => date),
-    model: words('model', ({ model_id }) => model_id ?? '(no model)'),
-    channel: words('channel', ({ model_channel_id, model_id }) => model_channel_id ?? model_id ?? '–'),
-    chat: words('chat', ({ chat_id }) => html`<code title="${chat_id}">${shortId(chat_id)}</code>`),
+    brand: name('brand', (row: Row<'brand is_own'>) => marked(row.brand, row)),
+    domain: name('domain', (row: Row<'domain'> & Owned) => marked(row.domain, row)),
+    sourceDomain: name('domain', (row: Row<'domain'> & Owned) => marked(sourceLink(filters, row.domain), row)),
+    prompt: name('prompt', (row: Row<'prompt_id prompt'>) => promptLink(filters, row), 'prompt'),
+    page: name('page', ({ url, title }: Row<'url title'>) => outside(url, clip(title ?? url, 120)), 'prompt'),
+    day: name('day', ({ date }: Row<'date'>) => date),
+    model: words('model', ({ model_id }: Row<'model_id'>) => model_id ?? '(no model)'),
+    channel: words('channel', (row: Row<'model_channel_id model_id'>) => row.model_channel_id ?? row.model_id ?? '–'),
+    chat: words('chat', ({ chat_id }: Row<'chat_id'>) => html`<code title="${chat_id}">${shortId(chat_id)}</code>`),
     answer: words('answer', content, 'prompt'),
-    topic: words('topic', ({ topic }) => topic),
-    movedTopic: words('topic', (row) => linked(filters, moverAddress(filters, row), row.topic)),
-    movedModel: words('model', ({ model_id, grain }) =>
+    topic: words('topic', ({ topic }: Row<'topic'>) => topic),
+    movedTopic: words('topic', (row: MoverRow) => linked(filters, moverAddress(filters, row), row.topic)),
+    movedModel: words('model', ({ model_id, grain }: MoverRow) =>
       model_id === null ? `(${grain.endsWith('model') ? 'no model' : 'all models'})` : model_id,
     ),
     kind: words('kind', kindOf),
-    last: words('last', ({ last_week }) => last_week),
-    rivals: words('rivals', ({ rival_names }) => [rival_names ?? []].flat().join(', '), 'prompt'),
-    rivalsInBestWeek: words('rivals (best week)', (row) => row.rivals_in_their_best_week ?? '', 'names'),
-    bestRival: number('best rival', (row) => percent(row.best_rival_visibility)),
-    rival: words('best rival', (row) => (row.rival === null ? '–' : `${row.rival}, ${percent(row.rival_visibility)}`)),
-    visibility: number('visibility', (row) => percent(row.visibility)),
-    now: number('now', (row) => percent(row.visibility)),
-    before: number('before', (row) => percent(row.previous_visibility)),
-    interval: number('95 % interval', (row) => interval(row.visibility_low, row.visibility_high)),
-    change: words('change', (row) => verdictOf(verdictOfChange(row), points(row.change))),
-    changeInterval: number('95 % interval', (row) => pointsInterval(row.change_low, row.change_high)),
-    answers: number('answers', (row) => whole(row.answers)),
-    bothAnswers: number('answers', (row) => `${whole(row.previous_answers)}, ${whole(row.answers)}`),
-    weeks: number('weeks', (row) => whole(row.weeks)),
-    weeksAbsent: number('weeks absent', (row) => whole(row.weeks_absent)),
-    citations: number('citations', (row) => whole(row.citation_count)),
-    retrieved: number('retrieved by', (row) => percent(row.retrieved_share)),
-    retrievedInterval: number('95 % interval', (row) => interval(row.retrieved_share_low, row.retrieved_share_high)),
-    retrieving: number('answers that retrieve it', (row) => whole(row.retrieved_chat_count)),
-    mostPrompts: number('most prompts in a week', (row) => whole(row.most_prompts_in_a_week)),
+    last: words('last', ({ last_week }: Row<'last_week'>) => last_week),
+    rivals: words('rivals', ({ rival_names }: Row<'rival_names'>) => [rival_names ?? []].flat().join(', '), 'prompt'),
+    rivalsInBestWeek: words(
+      'rivals (best week)',
+      (row: Row<'rivals_in_their_best_week'>) => row.rivals_in_their_best_week ?? '',
+      'names',
+    ),
+    bestRival: share('best rival', 'best_rival_visibility'),
+    rival: words('best rival', (row: Row<'rival rival_visibility'>) =>
+      row.rival === null ? '–' : `${row.rival}, ${percent(row.rival_visibility)}`,
+    ),
+    visibility: share('visibility', 'visibility'),
+    now: share('now', 'visibility'),
+    before: share('before', 'previous_visibility'),
+    interval: number('95 % interval', (row: ComparedRow) => interval(row.visibility_low, row.visibility_high)),
+    change: words('change', (row: Row<'change'> & Parameters<typeof verdictOfChange>[0]) =>
+      verdictOf(verdictOfChange(row), points(row.change)),
+    ),
+    changeInterval: number('95 % interval', (row: MoverRow) => pointsInterval(row.change_low, row.change_high)),
+    answers: total('answers', 'answers'),
+    bothAnswers: number('answers', (row: MoverRow) => `${whole(row.previous_answers)}, ${whole(row.answers)}`),
+    weeks: total('weeks', 'weeks'),
+    weeksAbsent: total('weeks absent', 'weeks_absent'),
+    citations: total('citations', 'citation_count'),
+    retrieved: share('retrieved by', 'retrieved_share'),
+    retrievedInterval: number('95 % interval', (row: Rows['sources']) =>
+      interval(row.retrieved_share_low, row.retrieved_share_high),
+    ),
+    retrieving: total('answers that retrieve it', 'retrieved_chat_count'),
+    mostPrompts: total('most prompts in a week', 'most_prompts_in_a_week'),
   }
 }
 
 /** Emphasizes the own brand. */
-const marked = (text: Html | string, { is_own }: Row) => html`<span${is_own && html` class="own"`}>${text}</span>`
+const marked = (text: Html | string, { is_own }: Owned) => html`<span${is_own && html` class="own"`}>${text}</span>`
 
 /** Own domains and those of rivals first: the service may class them otherwise. */
-function kindOf({ is_own, is_rival, classification }: Row): string {
+function kindOf({ is_own, is_rival, classification }: Row<'is_own is_rival classification'>): string {
   if (is_own) return 'own'
   if (is_rival) return 'rival'
   return (classification ?? '–').toLowerCase().replaceAll('_', ' ')
@@ -111,7 +130,7 @@ export function subjectLink(filters: Filters, path: PagePath, subject: Subject, 
   return linked(filters, subjectAddress(filters, path, subject), text)
 }
 
-export function promptLink(filters: Filters, { prompt_id, prompt }: Pick<Row, 'prompt_id' | 'prompt'>): Html {
+export function promptLink(filters: Filters, { prompt_id, prompt }: Row<'prompt_id prompt'>): Html {
   return subjectLink(filters, '/insights/prompt', { prompt: prompt_id }, clip(prompt, 200))
 }
 
@@ -120,7 +139,7 @@ export function sourceLink(filters: Filters, domain: string): Html {
 }
 
 /** The page of what moved: a topic, alone or with a model, or a model. */
-export function moverAddress(filters: Filters, { topic_id, model_id }: Row): string | undefined {
+export function moverAddress(filters: Filters, { topic_id, model_id }: MoverRow): string | undefined {
   const model = model_id === null ? {} : { model: model_id }
   if (topic_id !== null) return subjectAddress(filters, '/insights/topic', { topic: topic_id, ...model })
   return model_id === null ? undefined : subjectAddress(filters, '/insights/model', model)
@@ -140,7 +159,7 @@ function listOf(value: unknown): Record<string, unknown>[] {
 }
 
 /** The text of an answer, its brands and its sources. */
-function content({ messages, sources, brands_mentioned }: Row): Html {
+function content({ messages, sources, brands_mentioned }: Rows['chats']): Html {
   if (messages === null) return html`<span class="quiet">not read</span>`
   const texts = listOf(messages).flatMap(({ role, content: text }) =>
     typeof text === 'string' ? [{ role, text }] : [],

@@ -3,7 +3,8 @@ import { clip, count, listSome } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, type Filters, subjectAddress } from '../insights/filters.ts'
 import { ENOUGH, percent, whole } from '../insights/format.ts'
-import { CHARTS, type Found, type Row, SECTIONS } from '../insights/read-page.ts'
+import { CHARTS, type Found, SECTIONS } from '../insights/read-page.ts'
+import type { Row } from '../insights/rows.ts'
 import { filterBar, rangeWords } from './filter-bar.ts'
 import { chartOf, tiles } from './insights-charts.ts'
 import { linked, moverAddress, promptLink, sourceLink } from './insights-columns.ts'
@@ -51,7 +52,7 @@ ${unnamedTopics(found.sections['topics-by-model'].rows)}`
 }
 
 /** How to name topics that are shown by their ids. */
-function unnamedTopics(rows: readonly Row[]): Html | '' {
+function unnamedTopics(rows: readonly Row<'topic_id topic'>[]): Html | '' {
   const ids = [...new Set(rows.flatMap(({ topic_id, topic }) => (topic_id === topic ? [topic_id] : [])))]
   if (ids.length === 0) return ''
   return html`<details class="note"><summary>${count(ids.length, 'topic has', 'topics have')} no name</summary><p>Set <code>extras: auto</code> if the service lists names, or copy this into the configuration, fill it in, and sync once more:</p>

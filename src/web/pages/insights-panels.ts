@@ -3,7 +3,8 @@ import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, COMPARISONS, type Filters, mondayOf, weeksIn } from '../insights/filters.ts'
 import { percent, points, verdictFor, whole } from '../insights/format.ts'
-import type { Found, Read, Row, Section } from '../insights/read-page.ts'
+import type { Found, Read, Rows, Section } from '../insights/read-page.ts'
+import type { ChartRow, LeadRow, Row } from '../insights/rows.ts'
 import { CHART_KINDS } from '../insights/series.ts'
 import { chart, chartOf, heatMap, isByChannel } from './insights-charts.ts'
 import {
@@ -12,20 +13,21 @@ import {
   columnsFor,
   dataTable,
   name,
-  number,
   promptLink,
+  share,
   subjectLink,
+  total,
   verdictOf,
   words,
 } from './insights-columns.ts'
 
 /* The sections of all pages but the headlines. */
 
-interface Panel {
+interface Panel<R> {
   title: string
   about: Html | string
   /** The columns of its table, or what it has instead of a table. */
-  columns?: readonly (ColumnName | Column<Row>)[]
+  columns?: readonly (ColumnName<R> | Column<R>)[]
   body?: () => Html
   /** The text without rows; null if the section is then left out. Few services offer the reports of such a section. */
   empty?: string | null
@@ -36,11 +38,12 @@ interface Panel {
   isNarrow?: boolean
 }
 
-type Write = (filters: Filters, found: Found, read: Read) => Panel
+type PanelId = Exclude<Section, 'summary' | 'head-to-head-by-model' | 'falls'>
+type Write<R> = (filters: Filters, found: Found, read: Read<R>) => Panel<R>
 
 const ownName = ({ own }: Found) => own?.name ?? 'the own brand'
 
-const PANELS: Record<Exclude<Section, 'summary' | 'head-to-head-by-model' | 'falls'>, Write> = {
+const PANELS: { [S in PanelId]: Write<Rows[S]> } = {
   visibility: (...page) => chartPanel('visibility', page),
   'share-of-voice': (...page) => chartPanel('share-of-voice', page),
   position: (...page) => chartPanel('position', page),
@@ -159,22 +162,22 @@ const PANELS: Record<Exclude<Section, 'summary' | 'head-to-head-by-model' | 'fal
 
 const SHOWN_IN_PRINT = 5
 
-export const isPanel = (id: Section): id is keyof typeof PANELS => id in PANELS
+export const isPanel = (id: Section): id is PanelId => id in PANELS
 
 /** A section: its title, a link to it, its rows as a file, and its SQL. On paper only the numbers are left. */
-export function panel(filters: Filters, found: Found, id: keyof typeof PANELS): Html | '' {
+export function panel<S extends PanelId>(filters: Filters, found: Found, id: S): Html | '' {
   const { print } = filters
-  const read = found.sections[id]
+  const read: Read<Rows[S]> = found.sections[id]
   const { sql, missing } = read
   const written = PANELS[id](filters, found, read)
   const { title, about, columns = [], empty = 'No answer in this range. Choose a longer one.' } = written
   if (empty === null && (read.rows.length === 0 || print)) return ''
-  const all = columnsFor(filters)
+  const all = columnsFor(filters) as Record<string, Column<never>>
   const rows = print ? read.rows.slice(0, SHOWN_IN_PRINT) : read.rows
   const table = () =>
     html`${dataTable(
       `${title}, as a table`,
-      columns.map((column): Column<Row> => (typeof column === 'string' ? all[column] : column)),
+      columns.map((column) => (typeof column === 'string' ? (all[column] as Column<Rows[S]>) : column)),
       rows,
     )}${!print && (written.pages ?? more(rows))}`
   const body = () => (read.rows.length === 0 ? note(empty) : (written.body ?? table)())
@@ -188,8 +191,8 @@ ${isOpen && sqlOf(title, sql)}</section>`
 
 const note = (text: string | null) => html`<p class="empty">${text}</p>`
 
-function more(rows: readonly Row[]): Html | '' {
-  const all = rows[0]?.whole_count ?? 0
+function more(rows: readonly object[]): Html | '' {
+  const { whole_count: all = 0 }: Partial<Row<'whole_count'>> = rows[0] ?? {}
   return all > rows.length ? html`<p class="note">${rows.length} of ${whole(all)}; the CSV has all.</p>` : ''
 }
 
@@ -201,16 +204,20 @@ export function sqlOf(title: string, sql: string, summary = 'SQL'): Html {
   return html`<details class="sql"><summary>${summary}</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
 }
 
-function chartPanel(kind: keyof typeof CHART_KINDS, [filters, found, { rows }]: Parameters<Write>): Panel {
+function chartPanel(kind: keyof typeof CHART_KINDS, [filters, found, { rows }]: Parameters<Write<ChartRow>>) {
   const { title, about } = CHART_KINDS[kind]
   const body = () => chart(filters, title, chartOf(kind, filters, found, rows))
   return { title, about, body, isNarrow: true }
 }
 
-function groups(filters: Filters, found: Found, what: 'topic' | 'prompt' | 'model' | 'channel'): Panel {
+function groups(
+  filters: Filters,
+  found: Found,
+  what: 'topic' | 'prompt' | 'model' | 'channel',
+): Panel<Rows['prompts']> {
   const { subject } = filters
   const own = ownName(found)
-  const link = ({ id, name: text }: Row) => {
+  const link = ({ id, name: text }: Row<'id name'>) => {
     if (id === null) return `(no ${what})`
     if (what === 'prompt') return promptLink(filters, { prompt_id: id, prompt: text ?? id })
     if (id === subject[what]) return text ?? id
@@ -228,7 +235,7 @@ function groups(filters: Filters, found: Found, what: 'topic' | 'prompt' | 'mode
   }
 }
 
-function clearWords({ whole_count, judged_count, clear_count, grain, comparison_is_complete }: Row): string {
+function clearWords({ whole_count, judged_count, clear_count, grain, comparison_is_complete }: Rows['movers']): string {
   if (judged_count === 0 && comparison_is_complete === false)
     return 'No change is ranked before both weeks are complete.'
   if (judged_count === 0) return `None of the ${count(whole_count, 'change')} has 30 answers in both periods.`
@@ -249,7 +256,11 @@ function steps(filters: Filters): Html {
   return html`<nav class="tabs" aria-label="What the movers are compared over">${link(undefined, 'Whole period')}${link(last, `Week of ${last}`)}${week !== undefined && html`${link(addDays(week, -7), '← Week before')}${link(addDays(week, 7), 'Week after →')}`}</nav>`
 }
 
-function paging(filters: Filters, { absent: { page, pages, first } }: Found, rows: readonly Row[]): Html {
+function paging(
+  filters: Filters,
+  { absent: { page, pages, first } }: Found,
+  rows: readonly Rows['absent-prompts'][],
+): Html {
   const before = (page - 1) * first.length
   const link = (to: number, text: string, rel: string) =>
     html`<a href="${address({ ...filters, page: to }, '/insights', 'absent-prompts')}" rel="${rel}">${text}</a>`
@@ -260,12 +271,12 @@ const MOST_RIVALS = 12
 const MOST_RIVALS_IN_PRINT = 6
 
 /** The own brand against each rival, and against one of them by model. */
-function rivals(filters: Filters, found: Found, rows: readonly Row[]): Html {
+function rivals(filters: Filters, found: Found, rows: readonly Rows['head-to-head'][]): Html {
   const { rival } = found
   const shown = rows.slice(0, filters.print ? MOST_RIVALS_IN_PRINT : MOST_RIVALS)
   const left = rows.length - shown.length
-  const isCurrent = (row: Row) => row.rival_brand_id === rival?.id && html` aria-current="true"`
-  const link = (row: Row) =>
+  const isCurrent = (row: Rows['head-to-head']) => row.rival_brand_id === rival?.id && html` aria-current="true"`
+  const link = (row: Rows['head-to-head']) =>
     filters.print
       ? row.rival_brand
       : html`<a href="${address({ ...filters, rival: row.rival_brand_id }, '/insights', 'head-to-head-by-model')}"${isCurrent(row)}>${row.rival_brand}</a>`
@@ -291,23 +302,23 @@ ${sqlOf(title, sql, 'SQL by model')}`
 }`
 }
 
-function leads(label: string, first: Column<Row>, rows: readonly Row[], found: Found): Html {
+function leads<R extends LeadRow>(label: string, first: Column<R>, rows: readonly R[], found: Found): Html {
   const widest = Math.max(...rows.flatMap((row) => [row.own_visibility_high ?? 0, row.rival_visibility_high ?? 0]), 0.1)
   const scale = Math.min(1, Math.ceil(widest * 10) / 10)
   const columns = [
     first,
-    words(html`<span>0 %</span><span>${percent(scale)}</span>`, (row: Row) => drawn(row, scale), 'drawn'),
-    number(ownName(found), (row: Row) => percent(row.own_visibility)),
-    number('rival', (row: Row) => percent(row.rival_visibility)),
-    words('lead', (row: Row) => verdictOf(verdictFor(row.lead_verdict), points(row.lead))),
-    number('share of both', (row: Row) => percent(row.own_share_of_both)),
-    number('answers', (row: Row) => whole(row.answers)),
+    words(html`<span>0 %</span><span>${percent(scale)}</span>`, (row: LeadRow) => drawn(row, scale), 'drawn'),
+    share(ownName(found), 'own_visibility'),
+    share('rival', 'rival_visibility'),
+    words('lead', (row: LeadRow) => verdictOf(verdictFor(row.lead_verdict), points(row.lead))),
+    share('share of both', 'own_share_of_both'),
+    total('answers', 'answers'),
   ]
   return dataTable(label, columns, rows, ' leads')
 }
 
 /** Both shares and their intervals on one line from zero. */
-function drawn(row: Row, scale: number): Html {
+function drawn(row: LeadRow, scale: number): Html {
   const at = (share: number | null) => `${Number((((share ?? 0) / scale) * 100).toFixed(1))}%`
   const bar = (whose: 'own' | 'rival', y: string) => {
     const value = row[`${whose}_visibility`]
