@@ -61,7 +61,8 @@ run_in_chroot() {
     bash "$root_of_image" "$read_only" "$user" "${volumes[*]}" "${environment[@]}" "${variables[@]}" "${command[@]}" "$@"
 }
 
-process_of() { pgrep --parent "$(cat "$work/pid-$1")"; }
+# Not those that made the command line, which nobody waits for any more.
+process_of() { pgrep --newest --parent "$(cat "$work/pid-$1")"; }
 
 docker() {
   case "$1" in
