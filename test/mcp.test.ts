@@ -592,3 +592,41 @@ test('a role of its own that sees one project gets no other, nor the ledger', as
   const checked = await reader.ask('check_data')
   expect(checked.text).toContain('not visible to this role')
 })
+
+test('a service without lists has its ids as names, and a reader is told what is not known', async () => {
+  const plain = await setUp({
+    world: { ...WORLD, projects: 1 },
+    config: { end_date: '2026-03-31', extras: 'auto', reports: DEFAULT_REPORTS },
+  })
+  const { database, env, fileConfig } = plain
+  expect(await runCli(['sync'], { env, config: fileConfig })).toMatchObject({ code: 0 })
+  const role = `assistant_${randomBytes(4).toString('hex')}`
+  await database.rows(`create role ${role} login password 'secret-of-tests'`)
+  closeLater(async () => {
+    await database.rows(`grant ${role} to current_user; drop owned by ${role}; drop role ${role}`)
+  })
+  expect((await runCli(['grant', '--role', role], { env, config: fileConfig })).code).toBe(0)
+  const url = Object.assign(new URL(database.url), { username: role, password: 'secret-of-tests' }).href
+  const { ask: asReader } = await openOverStdio({ env, config: { ...fileConfig, mcp: { database_url: url } } })
+  const named = (await asReader('list_projects')).data.rows[0]
+  expect(named.channels.length).toBeGreaterThan(0)
+  expect(named.topics.length).toBeGreaterThan(0)
+  for (const [by, [name]] of [
+    ['channel', named.channels],
+    ['topic', named.topics],
+    ['tag', named.tags],
+  ] as const) {
+    const { isError, text } = await asReader('get_visibility', { metric: 'visibility', [by]: name })
+    expect([by, isError, text]).toEqual([by, false, expect.stringContaining(`only ${by} «${name}»`)])
+    expect((await asReader('get_visibility', { by })).isError).toBe(false)
+  }
+  for (const [kind, of] of [
+    ['sources', 'domains'],
+    ['pages', 'urls'],
+  ])
+    expect((await asReader('find_gaps', { kind })).text).toContain(`no report of ${of} is configured`)
+  // What the service does not offer is not stale.
+  const checked = await asReader('check_data')
+  expect(checked.data.rows.map(({ stream }: { stream: string }) => stream)).not.toContain('topics')
+  expect(checked.text).toContain('streams are fresh and whole')
+})

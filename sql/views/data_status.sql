@@ -12,7 +12,8 @@ select
   d.is_provisional and t.by_day is not false as is_provisional,
   r.restated_at,
   r.restatements,
-  d.is_reconciled
+  d.is_reconciled,
+  case when t.by_day is not false then d.is_whole end as is_complete
 from {ops}.days_read d
 left join {ops}.stream_settings t on t.project_id = d.project_id and t.stream = d.stream
 left join lateral (

@@ -38,6 +38,12 @@ export async function saveNotOffered(
   const noted = { status, asked_at: now }
   const insert = db.insertInto('ops.not_offered').values({ project_id: projectId, stream, ...noted })
   await insert.onConflict((conflict) => conflict.columns(['project_id', 'stream']).doUpdateSet(noted)).execute()
+  // What was never read is not stale, but not there.
+  await sql`
+    delete from ${sql.table('ops.stream_settings')} t where project_id = ${projectId} and stream = ${stream} and not exists (
+      select from ${sql.table('ops.coverage')} c where c.project_id = t.project_id and c.stream = t.stream and c.rows > 0)`.execute(
+    db,
+  )
 }
 
 /** The service offers it: rows were read. */

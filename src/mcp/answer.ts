@@ -119,7 +119,7 @@ export function render(answer: Answer, columns: Columns, part: { offset: number;
   const [summary, notes] = [said(answer.sentences), said(answer.notes ?? [])]
   const rendered = (rows: object[]) => {
     const [end, rest] = [offset + rows.length, Math.max(0, total - offset - rows.length)]
-    const left = `${grouped(rest)} of ${grouped(total)} rows are left out: ask with offset ${end}, or ${narrower}.`
+    const left = `${grouped(rest)} of ${grouped(total)} rows are left out: ask with offset ${end}, or ${sql ? 'without include_sql' : narrower}.`
     const structuredContent = {
       ...{ texts: MARK, project: project === undefined ? null : asData(project, ['id', 'name']) },
       ...{ period: period ?? null, compared_with: comparedWith ?? null, summary },

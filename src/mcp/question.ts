@@ -8,7 +8,7 @@ import { dataTable, runText, writtenOut } from '../warehouse/database.ts'
 import { fillIn, readSql } from '../warehouse/schema/views.ts'
 import { address, comparedRange, defaultGrain, type Filters, type Grain } from '../web/insights/filters.ts'
 import { openReader, readableRelations } from '../web/insights/read-page.ts'
-import { type Fragment, IS_WHOLE, reportName, type Write } from '../web/insights/sql.ts'
+import { type Fragment, reportName, type Write } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
 import { type Answer, type Columns, find, listed, type Named, type Sentence } from './answer.ts'
 
@@ -65,9 +65,8 @@ export async function openDesk(warehouse: Warehouse, all: readonly ReportConfig[
   return {
     ...{ warehouse, reports, today, pages, statements, run },
     rows<R>(file: string, values: Record<string, string> = {}) {
-      const all: Record<string, unknown> = { whole: IS_WHOLE, ...values }
       const parts = fillIn(readSql(`queries/mcp/${file}`).trim(), warehouse, reportName(reports)).split(/\{(\w+)\}/)
-      const filled = parts.map((part, index) => (index % 2 === 0 ? sql.raw(part) : all[part]))
+      const filled = parts.map((part, index) => (index % 2 === 0 ? sql.raw(part) : values[part]))
       return run(sql<R>`${sql.join(filled, sql``)}`)
     },
   }

@@ -73,8 +73,7 @@ export async function answerOnStdio(
   const pool = createReader(warehouse)
   const transport = new StdioServerTransport(stdin, stdout)
   const handle = serveStdio(() => createMcpServer(pool, options, options.config.alerts.page_url), { transport })
-  const ended = new Promise<void>((done) => stdin.once('end', done).once('close', done))
-  await Promise.race([stopped, ended])
+  await Promise.race([stopped, new Promise((done) => stdin.once('end', done).once('close', done))])
   await handle.close()
   pool.close()
 }
@@ -86,7 +85,6 @@ function explain(error: unknown): string {
   if (error instanceof TimeLimitError) return `${messageOf(error)}: ask for a shorter period, or again a little later`
   if (error instanceof TransientError) return 'the database cannot be reached: ask again later; the log says why'
   const { cause = error } = error as Error
-  if (codeOf(cause) === DENIED)
-    return 'the role may not read what this needs; check_data and get_visibility need the least'
+  if (codeOf(cause) === DENIED) return `${messageOf(cause)}: run "visibility-sync grant" for this role again`
   return 'something went wrong; the log says what'
 }

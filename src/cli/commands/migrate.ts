@@ -8,7 +8,7 @@ import { migrate as runMigrations } from '../../warehouse/schema/migrate.ts'
 import { recheckSummaries, refreshSummaries } from '../../warehouse/schema/summaries.ts'
 import type { ViewResult } from '../../warehouse/schema/views.ts'
 import type { Session } from '../session.ts'
-import { aboutRequests, makePlan } from './plan.ts'
+import { aboutRequests, makePlan, type Plan } from './plan.ts'
 
 export async function migrate(session: Session, options: { moveSource?: boolean } = {}): Promise<number> {
   const { config, log, clock, signal, streams } = session
@@ -33,7 +33,6 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     const isCurrent = applied.length + reportsMade.length + repaired.length + views.made.length === 0
     // The tables can be made before it is known what fills them.
     const next = chosenSource(config) && (await makePlan(session, {})).document
-    const listed = (what: string, names: readonly string[]) => what + (names.length > 0 ? `: ${names.join(', ')}` : '')
     session.print(
       {
         ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
@@ -50,10 +49,7 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
             ]),
         ...repaired.map((note) => `Repaired: ${note}`),
         movedFrom && `The source moved from ${movedFrom} to ${address}`,
-        ...(isCurrent ? [] : withReasons(views)),
-        !isCurrent && next && `Next sync: ${aboutRequests(next).toLowerCase()}; "plan" lists them`,
-        isCurrent && views.left.length > 0 && `${listed('Left out', namesOf(views.left))}; --json has the reasons`,
-        isCurrent && views.empty.length > 0 && `${listed('Empty', namesOf(views.empty))}; --json has the reasons`,
+        ...(isCurrent ? withoutReasons(views) : [...withReasons(views), next && nextSync(next)]),
       ],
     )
     return 0
@@ -62,7 +58,19 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
   }
 }
 
-const namesOf = (views: readonly { name: string }[]) => views.map(({ name }) => name)
+const nextSync = (plan: Plan) => `Next sync: ${aboutRequests(plan).toLowerCase()}; "plan" lists them`
+
+const listed = (what: string, names: readonly string[]) => what + (names.length > 0 ? `: ${names.join(', ')}` : '')
+
+function withoutReasons({ left, empty }: ViewResult): (string | false)[] {
+  const line = (what: string, views: readonly { name: string }[]) =>
+    views.length > 0 &&
+    `${listed(
+      what,
+      views.map(({ name }) => name),
+    )}; --json has the reasons`
+  return [line('Left out', left), line('Empty', empty)]
+}
 
 function withReasons({ left, empty }: ViewResult): string[] {
   return [

@@ -4,6 +4,7 @@ import type { Dimension } from '../../core/vocabulary.ts'
 import { dataTable } from '../../warehouse/database.ts'
 import { interval, percent, verdictFor, whole } from '../../web/insights/format.ts'
 import {
+  channelsOf,
   columnOf,
   GROUPS,
   type Group,
@@ -110,14 +111,13 @@ async function narrow({ desk, context }: Question, asked: Partial<Record<Group, 
   for (const by of GROUPS) {
     const [name, column] = [asked[by], columnOf(desk.reports, by)]
     if (name === undefined) continue
-    // Countries are those of prompts, and models have no names.
-    const of = NAMES[column] ?? { table: by === 'country' ? 'prompts' : 'models', name: column }
+    // Countries are those of prompts. Channels that the service does not list are only in reports.
+    const { table, name: words } = NAMES[column] ?? { table: 'prompts', name: column }
     const id = sql.raw(column)
-    const all = await desk.run(
-      sql<Named>`select distinct ${id} as id, coalesce(${sql.raw(of.name)}, ${id}) as name from ${dataTable(of.table)}
-where project_id = ${context.project} and ${id} is not null order by 2, 1 limit 5000`,
-    )
-    found.push({ by, column, ...find(by, name, all) })
+    const all = sql<Named>`select distinct ${id} as id, coalesce(${sql.raw(words)}, ${id}) as name from ${dataTable(table)}
+where project_id = ${context.project} and ${id} is not null order by 2, 1 limit 5000`
+    const known = await desk.run(by === 'channel' ? channelsOf(desk.reports, context.project) : all)
+    found.push({ by, column, ...find(by, name, known) })
   }
   return found
 }

@@ -72,7 +72,7 @@ const UNNAMED = `A brand that no answer names may still be visible: up to 35 % w
 /** What is listed: a section, where its page shows it, and each row in words. */
 const KINDS = {
   prompts: {
-    ...{ section: 'absent-prompts', anchor: 'absent-prompts', note: UNNAMED },
+    ...{ section: 'absent-prompts', anchor: 'absent-prompts', note: UNNAMED, of: undefined },
     title: 'Prompts by model whose answers of a week name rivals and never',
     line({ answers, weeks_absent, best_rival_visibility, ...row }: Rows['absent-prompts']) {
       const rivals = rivalsOf((row.rivals_in_their_best_week ?? '').split(', '))
@@ -83,7 +83,7 @@ const KINDS = {
     },
   },
   sources: {
-    ...{ section: 'source-gaps', anchor: 'sources', note: CITED },
+    ...{ section: 'source-gaps', anchor: 'sources', note: CITED, of: 'domains' },
     title: 'Domains cited for prompts where rivals appear and no answer names',
     line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }: Rows['source-gaps']) {
       const kind = classification === null ? '' : ` (${quoted(classification)})`
@@ -92,7 +92,7 @@ const KINDS = {
     },
   },
   pages: {
-    ...{ section: 'source-pages', anchor: 'sources', note: CITED },
+    ...{ section: 'source-pages', anchor: 'sources', note: CITED, of: 'urls' },
     title: 'Cited pages that mention rivals and not',
     line({ url, title, citation_count, rival_names }: Rows['source-pages']) {
       const page = `${quoted(url, URL_LENGTH)}${title === null ? '' : `, titled ${quoted(title)}`}`
@@ -120,13 +120,15 @@ export const findGaps = defineTool({
     'Prompts, domains or pages; columns of other kinds are null. ' +
     'best_rival_visibility is the highest of a week, from 0 to 1.',
   async answer(desk, asked) {
-    const { section, title, anchor, note, line } = KINDS[asked.kind]
+    const { section, title, anchor, note, line, of } = KINDS[asked.kind]
     const question = await openQuestion(desk, asked)
     const own = question.brand(asked.brand, true)
     const { rows, total, missing } = await question.page<object>(STATEMENTS[section])
+    const isUnknown = total === 0 && of && !desk.reports.some((report) => report.of === of)
+    const unknown = isUnknown && `Nothing is known of ${of}: no report of ${of} is configured.`
     return {
       ...(await question.about([note])),
-      sentences: [missing ?? `${title} ${quoted(own.name)}, in complete weeks: ${whole(total)}.`],
+      sentences: [unknown || (missing ?? `${title} ${quoted(own.name)}, in complete weeks: ${whole(total)}.`)],
       ...{ rows, total, line, narrower: 'ask for a shorter period', link: question.link(anchor) },
     }
   },

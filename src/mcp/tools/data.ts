@@ -3,7 +3,7 @@ import { UsageError } from '../../core/errors.ts'
 import { count } from '../../core/text.ts'
 import { dataTable } from '../../warehouse/database.ts'
 import { percent } from '../../web/insights/format.ts'
-import { grouped, reportWith } from '../../web/insights/measure-statements.ts'
+import { channelsOf, columnOf, grouped, reportWith } from '../../web/insights/measure-statements.ts'
 import { numberOf } from '../../web/insights/measure-words.ts'
 import type { MeasuredRow } from '../../web/insights/rows.ts'
 import { href } from '../../web/pages/layout.ts'
@@ -32,18 +32,19 @@ export const listProjects = defineTool({
   async answer(desk, { project }) {
     const all = await desk.rows<ProjectRow>('projects')
     const rows = project === undefined ? all : [find('project', project, all)]
+    const hasChannels = desk.reports.some(({ dimensions }) => dimensions.includes(columnOf(desk.reports, 'channel')))
+    for (const row of hasChannels ? rows : [])
+      row.channels = (await desk.run(channelsOf(desk.reports, row.id))).map(({ name }) => name)
     const isCut = rows.some((row) => LISTS.some((name) => row[name].length > MOST_IN_LIST))
     return {
-      sentences: [`${count(all.length, 'project')}. Today is ${desk.today}, UTC.`],
+      sentences: [`${count(rows.length, 'project')}. Today is ${desk.today}, UTC.`],
       ...{ rows, narrower: 'name one project', link: desk.pages && `${desk.pages}/insights` },
       line({ id, name, complete_from, complete_to, is_stale, ...row }: ProjectRow) {
         const days = complete_to === null ? 'no day is complete' : `complete from ${complete_from} to ${complete_to}`
         const lists = LISTS.map((list) => `${list.replace('_', ' ')}: ${quotedList(row[list])}`).join('; ')
         return `${quoted(name)} (${inert(id)}): ${days}${is_stale === false ? '' : ', and stale'}; ${lists}.`
       },
-      notes: [
-        isCut && `Lists show ${MOST_IN_LIST} names; get_visibility lists all brands, and all by topic, channel or tag.`,
-      ],
+      notes: [isCut && `Lists show ${MOST_IN_LIST} names; get_visibility lists all, by topic, channel or tag.`],
     }
   },
 })

@@ -148,13 +148,12 @@ export async function readFacts(warehouse: Warehouse, config: Config): Promise<F
   return { earlier, filled: new Set(rows.map(({ name }) => name)) }
 }
 
-/** Tables that no view reads, and the stream that fills each. */
+/** Tables that no view or page reads, and the stream that fills each. */
 const LEAVES: Record<string, string> = {
   prompt_suggestions: 'prompt_suggestions',
   prompt_suggestion_tags: 'prompt_suggestions',
   domain_classifications: 'domain_classifications',
   url_classifications: 'url_classifications',
-  model_channels: 'model_channels',
 }
 
 /** Reports and views by channel that are there by model, too, each with the report that fills it. */

@@ -65,7 +65,7 @@ order by n >= ${ENOUGH} desc, visibility desc nulls last, brand, c.brand_id`
     const rows = sql<ChatRow>`select c.date, c.chat_id, c.model_id, c.model_channel_id, ${sql.raw(columns)}, count(*) over () as whole_count
 from ${dataTable('chats')} c
 ${hasContents ? join : sql``}where ${ofChats(project, filters)}
-order by messages is null, c.date desc, c.model_id, c.chat_id`
+order by ${hasContents ? sql`t.messages is null, ` : sql``}c.date desc, c.model_id, c.chat_id`
     return { views: ['chats'], shown: 20, sql: rows }
   },
 

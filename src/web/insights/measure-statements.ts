@@ -1,4 +1,4 @@
-import { sql } from 'kysely'
+import { type RawBuilder, sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
@@ -37,6 +37,18 @@ export type Group = (typeof GROUPS)[number]
 export function columnOf(reports: readonly ReportConfig[], group: Group): Dimension {
   if (group === 'channel') return byChannelIfThere(reports, 'topic_id')
   return ({ topic: 'topic_id', country: 'country_code', tag: 'tag_id', prompt: 'prompt_id' } as const)[group]
+}
+
+/** The channels, or else models, of which a project has numbers. Channels that the service does not list have no names. */
+export function channelsOf(
+  reports: readonly ReportConfig[],
+  project: string,
+): RawBuilder<{ id: string; name: string }> {
+  const column = columnOf(reports, 'channel')
+  const id = sql.ref(`r.${column}`)
+  const { name, join } = named({ project }, column, id)
+  return sql`select distinct ${id} as id, ${name} as name from ${dataTable(reportName(reports, reportWith(reports, ['date', column])))} r
+${join}where r.project_id = ${project} and ${id} is not null order by 2, 1`
 }
 
 /** The report with the fewest other dimensions. Sums over tags or chats would count answers twice. */

@@ -103,6 +103,12 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   const { project } = filters
   const all = async <R>(query: RawBuilder<R>) => (await batch(slowDb, query))[0]
   const relations = await readableRelations(warehouse)
+  const hasRows = async (table: string) =>
+    (
+      await all(
+        sql<{ found: boolean }>`select exists (select from ${dataTable(table)} where project_id = ${project}) as found`,
+      )
+    )[0]!.found
   const brands = await all(
     sql<Brand>`select brand_id as id, coalesce(name, brand_id) as name, is_own as "isOwn"
      from ${dataTable('brands')} where project_id = ${project} order by is_own desc, 2, 1`,
@@ -111,7 +117,8 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   const own = filters.brand === undefined ? owns[0] : find('brand', filters.brand, owns)
   const context: Context = {
     ...{ schema, reports, filters, before: filters.before, project, own: own?.id ?? '', rival: '' },
-    hasContents: relations.has('chat_contents'),
+    hasContents:
+      filters.path === '/insights/prompt' && relations.has('chat_contents') && (await hasRows('chat_contents')),
   }
   const streamOf = ({ report }: Statement) => reportName(reports, report) || reportName(reports)
   const daysOf = async (stream: string, range: Range, before: Range) =>
@@ -246,7 +253,7 @@ function missingFor(
 ): string | undefined {
   const view = views.find((name) => !relations.has(name))
   if (view !== undefined)
-    return `The view ${view} is not there: "visibility-sync migrate" names the report that it needs.`
+    return `The view ${view} is not there, or the role may not read it: "visibility-sync migrate" names the report that it needs.`
   if (report === undefined) return undefined
   const name = reportName(reports, report)
   if (name === '')

@@ -47,8 +47,6 @@ export interface Statement<R = unknown> {
 export type Write<R> = (context: Context) => Statement<R>
 
 export const between = (column: string, { from, to }: Range) => sql`${sql.raw(column)} between ${from} and ${to}`
-/** Of a day `s` of `data_status`. */
-export const IS_WHOLE = sql`s.state in ('read', 'stale') and (s.read_at at time zone 'UTC')::date > s.date`
 
 /** A channel stays the same when the model behind it changes, so a report by channel is preferred. */
 export function byChannelIfThere(reports: readonly ReportConfig[], of: Dimension): 'model_channel_id' | 'model_id' {
@@ -165,7 +163,7 @@ from (
 ) w
 ${brandsOf(project, 'w')}
 left join (
-  select ${at('s.date')} as at, count(*) filter (where ${IS_WHOLE}) = ${days[grain]} as is_complete, bool_or(s.is_provisional) as is_provisional
+  select ${at('s.date')} as at, count(*) filter (where s.is_complete) = ${days[grain]} as is_complete, bool_or(s.is_provisional) as is_provisional
   from ${dataTable('data_status')} s
   where s.project_id = ${project} and s.stream = ${stream} and ${between('s.date', range)}
   group by 1
@@ -185,7 +183,11 @@ export const NAMES: Partial<Record<Dimension, { table: string; name: string }>> 
 }
 
 /** The name of what a column has the id of, and the join that it needs. Models are named by their ids. */
-export function named({ project }: Context, column: Dimension, id: Fragment): { name: Fragment; join: Fragment } {
+export function named(
+  { project }: Pick<Context, 'project'>,
+  column: Dimension,
+  id: Fragment,
+): { name: Fragment; join: Fragment } {
   const names = NAMES[column]
   if (names === undefined) return { name: id, join: sql`` }
   const { table, name } = names
@@ -197,10 +199,10 @@ export function named({ project }: Context, column: Dimension, id: Fragment): { 
 /** How many days of a stream were read in the range and before it, how many of them are whole or may still change, and why. */
 export function daysRead({ project }: Context, stream: string, range: Range, before: Range): RawBuilder<DaysRead> {
   const now = (condition: Fragment) => sql`count(*) filter (where s.date >= ${range.from}${condition})`
-  return sql`select ${now(sql``)} as days, ${now(sql` and ${IS_WHOLE}`)} as whole_days,
+  return sql`select ${now(sql``)} as days, ${now(sql` and s.is_complete`)} as whole_days,
   ${now(sql` and s.is_provisional`)} as provisional_days, ${now(sql` and s.state = 'held'`)} as held_days,
   ${now(sql` and s.state = 'unreconciled'`)} as unreconciled_days, ${now(sql` and s.state = 'quarantined'`)} as quarantined_days,
-  count(*) filter (where s.date < ${range.from} and ${IS_WHOLE}) as whole_days_before
+  count(*) filter (where s.date < ${range.from} and s.is_complete) as whole_days_before
 from ${dataTable('data_status')} s
 where s.project_id = ${project} and s.stream = ${stream} and ${periods('s.date', range, before).both}`
 }

@@ -55,7 +55,7 @@ ${unnamedTopics(found.sections['topics-by-model'].rows)}`
 function unnamedTopics(rows: readonly Row<'topic_id topic'>[]): Html | '' {
   const ids = [...new Set(rows.flatMap(({ topic_id, topic }) => (topic_id === topic ? [topic_id] : [])))]
   if (ids.length === 0) return ''
-  return html`<details class="note"><summary>${count(ids.length, 'topic has', 'topics have')} no name</summary><p>Set <code>extras: auto</code> if the service lists names, or copy this into the configuration, fill it in, and sync once more:</p>
+  return html`<details class="note"><summary>${count(ids.length, 'topic has', 'topics have')} no name</summary><p>The service listed none for them. Copy this into the configuration, fill it in, and sync once more:</p>
 <pre tabindex="0" role="region" aria-label="Names of topics"><code>labels:
   topics:${ids.map((id) => `\n    ${id}: …`)}</code></pre></details>`
 }
