@@ -7,6 +7,7 @@ import {
   Pool,
   type PoolClient,
   type PoolConfig,
+  type QueryResult,
   types,
 } from 'pg'
 import { secretsOfAddress } from '../core/config/secrets.ts'
@@ -52,11 +53,39 @@ export async function refuseWrites(client: ClientBase, first: ConnectHook): Prom
 }
 
 const OLDEST = 150_000
-// Poolers carry the first two over to other connections of the same client, and to no other client. The role may have other
-// values of the last two, which would change what is read. They are not set behind a pooler, where they would stay for others.
-const sessionSql = (processId: number) => `set timezone = UTC; set datestyle = ISO;
-  select set_config(name, value, false) from (values ('array_nulls', 'on'), ('extra_float_digits', '1')) settings (name, value)
-  where pg_backend_pid() = ${processId}`
+export const SLOW_MS = 600_000
+// The server ends a statement by itself; the limit of the client is for a server that does not answer at all. A lock of another
+// process is not waited for without end: a load holds its locks for a second or two.
+// The server notices within 25 seconds when we are gone, so that our own locks do not stay.
+// Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
+// The role may have other values of the first two, which would change what is read and stored.
+const SETTINGS = Object.entries({
+  array_nulls: 'on',
+  extra_float_digits: 1,
+  client_min_messages: 'warning',
+  jit: 'off',
+  lock_timeout: 25_000,
+  statement_timeout: SLOW_MS,
+  idle_in_transaction_session_timeout: 25_000,
+  client_connection_check_interval: 2000,
+  tcp_keepalives_idle: 10,
+  tcp_keepalives_interval: 5,
+  tcp_keepalives_count: 3,
+  tcp_user_timeout: 25_000,
+}).map((entry) => `('${entry.join("', '")}')`)
+const settingsSql = (isLocal: boolean) =>
+  `select set_config(name, value, ${isLocal}) from (values ${SETTINGS.join()}) settings (name, value)`
+// Poolers carry the first two over to other connections of the same client, and to no other client. The others are not set behind
+// a pooler, where they would stay for other clients: there, each transaction sets them for itself.
+const sessionSql = (processId: number) =>
+  `set timezone = UTC; set datestyle = ISO; ${settingsSql(false)} where pg_backend_pid() = ${processId}`
+const pooled = new WeakSet<ClientBase>()
+
+/** What a transaction of a connection has to set. */
+export function settingsOfTransaction(client: ClientBase): string[] {
+  return pooled.has(client) ? [settingsSql(true)] : []
+}
+
 const CONNECT_MS = 10_000
 // Longer than any wait for a lock, so that the server says which it was. A query that may take longer says so.
 const QUERY_MS = 30_000
@@ -118,10 +147,12 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     max: options.connections,
     application_name: 'visibility-sync',
     // The pool waits for what this returns, though its types do not say so.
-    onConnect(client: ClientBase) {
+    onConnect: (async (client: ClientBase) => {
       wasConnected = true
-      return client.query(sessionSql(processIdOf(client))) as unknown as undefined
-    },
+      const results = (await client.query(sessionSql(processIdOf(client)))) as unknown as QueryResult[]
+      // A pooler gives its clients process numbers of its own.
+      if (results.at(-1)!.rowCount === 0) pooled.add(client)
+    }) as unknown as undefined,
   } as PoolConfig)
   // A connection that dies while nobody asks it anything is replaced by the pool; without listeners it would end the
   // process. The pool itself listens only to those that nobody has taken out.
@@ -221,18 +252,13 @@ export function limitQueries(client: ClientBase, ms: number | undefined): void {
   Object.assign((client as unknown as { connectionParameters: object }).connectionParameters, { query_timeout: ms })
 }
 
-export const SLOW_MS = 600_000
-
 /** Refuses a server that is too old; true if it is behind a pooler. */
 async function checkServer(pool: Pool): Promise<boolean> {
   const client = await pool.connect()
   try {
-    const { rows } = await client.query<{ version: string; pid: number }>(
-      "select current_setting('server_version_num') as version, pg_backend_pid() as pid",
-    )
+    const { rows } = await client.query<{ version: string }>("select current_setting('server_version_num') as version")
     refuseOld(Number(rows[0]!.version))
-    // A pooler gives its clients process numbers of its own.
-    return rows[0]!.pid !== processIdOf(client)
+    return pooled.has(client)
   } finally {
     client.release()
   }
