@@ -141,7 +141,8 @@ export async function saveHistoryCheck({ db }: Warehouse, projectId: string, at:
 
 /** Has the next run check the history of projects in which something did not add up, whatever the hour. */
 export async function forgetHistoryChecks({ db }: Warehouse, projectIds: readonly string[]): Promise<void> {
-  await sql`delete from ${sql.table('ops.history_checks')} where project_id = any(${projectIds})`.execute(db)
+  if (projectIds.length > 0)
+    await sql`delete from ${sql.table('ops.history_checks')} where project_id = any(${projectIds})`.execute(db)
 }
 
 /** The days on which a prompt has another number of chats than a report by prompt has answers. */

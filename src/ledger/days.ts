@@ -149,6 +149,7 @@ export interface BegunRead {
   rowsBeforeByDay: ReadonlyMap<Day, number>
   /** The days that had changed already. */
   changedBefore: ReadonlySet<Day>
+  isNotOffered: boolean
 }
 
 /** A number for a read, taken before the request is sent. */
@@ -165,16 +166,18 @@ export function beginRead(
   return sql`
     select nextval(${quote(opsSchema, 'read_order')}) as "fencingToken", clock_timestamp() as "readAt",
       (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known,
-      (select json_agg(date) from (select date, state ${days}) days where state = ${STORED_AS.changed}) as changed`
+      (select json_agg(date) from (select date, state ${days}) days where state = ${STORED_AS.changed}) as changed,
+      exists (select from ${sql.table('ops.not_offered')} where project_id = ${projectId} and stream = ${stream}) as "isNotOffered"`
 }
 
-export function begunRead({ known, changed, ...begun }: BegunReadRow): BegunRead {
+export function begunRead({ known, changed, readAt, ...begun }: BegunReadRow): BegunRead {
   const rowsBeforeByDay = new Map(Object.entries(known ?? {}))
   const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
-  return { ...begun, rowsBefore, rowsBeforeByDay, changedBefore: new Set(changed) }
+  return { ...begun, readAt: new Date(readAt), rowsBefore, rowsBeforeByDay, changedBefore: new Set(changed) }
 }
 
-interface BegunReadRow extends Pick<BegunRead, 'fencingToken' | 'readAt'> {
+interface BegunReadRow extends Pick<BegunRead, 'fencingToken' | 'isNotOffered'> {
+  readAt: string | Date
   known: Record<Day, number> | null
   changed: Day[] | null
 }
@@ -247,7 +250,7 @@ interface DaysToWrite {
   readAt: Date
   runId: number
   /** Since when it is in review, if that is known from before. */
-  reviewedSince?: Date | null
+  reviewedSince?: string | null
 }
 
 /** Writes down that every day of the range was read, and what it is now. For a transaction with the lock of loads. */
@@ -513,7 +516,7 @@ export interface PriorList {
   /** True if rows of it wait in quarantine, or its state on some day is not settled. */
   isUnsettled: boolean
   /** Since when it is in review, so that a new day's entry keeps the date. */
-  reviewedSince: Date | null
+  reviewedSince: string | null
 }
 
 export function priorList({ projectId, stream }: ProjectStream): RawBuilder<PriorList> {

@@ -292,6 +292,16 @@ export async function batch<Rows extends unknown[]>(db: Db, ...queries: Queries<
   return (queries.length === 1 ? [rows] : rows) as RowsOfAll<Rows>
 }
 
+/** Reads with several queries in one statement. A value that JSON does not have comes as its text; no query, no rows. */
+export function together<Rows extends unknown[]>(
+  ...queries: { [Index in keyof Rows]: Expression<Rows[Index]> | undefined }
+): RawBuilder<{ rows: RowsOfAll<Rows> }> {
+  const rowsOf = queries.map((query) =>
+    query === undefined ? sql`'[]'::json` : sql`(select coalesce(json_agg(q), '[]') from (${query}) q)`,
+  )
+  return sql`select json_build_array(${sql.join(rowsOf)}) as rows`
+}
+
 /** A query with its values filled in. If people see it, this text is run: Postgres could give parameters other types. */
 export function writtenOut(db: Db, query: Expression<unknown>): string {
   const executor = db.getExecutor()

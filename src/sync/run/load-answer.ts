@@ -7,7 +7,7 @@ import { forgetNotOffered, saveDrift } from '../../ledger/service-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Sifted } from '../../rows/sift.ts'
 import { noEntities, type Stream } from '../../streams/stream.ts'
-import type { Queries, RowsOfAll } from '../../warehouse/database.ts'
+import type { RowsOfAll, together } from '../../warehouse/database.ts'
 import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
 import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import type { Loaded, LoadSummary, Run } from './run.ts'
@@ -21,7 +21,7 @@ export interface LoadableAnswer<S extends Stream> {
   read: BegunRead
 }
 
-/** Writes rows, coverage and rejects, with the rows of queries that were sent when the transaction began. */
+/** Writes rows, coverage and rejects, with the rows of a statement that was sent when the transaction began. */
 type Write<Rows extends unknown[]> = (
   tx: Transaction,
   found: RowsOfAll<Rows>,
@@ -30,19 +30,19 @@ type Write<Rows extends unknown[]> = (
 
 /**
  * Loads a window or a list in one transaction, under a lock of its project and stream: rows, entities, drift and ledger commit
- * together. The queries go with the message that begins the transaction, because other loads of the stream wait for this one.
+ * together. The message that begins it also reads what was there before, because other loads of the stream wait for this one.
  */
 export async function loadAnswer<S extends Stream, Rows extends unknown[]>(
   run: Run,
-  { projectStream, stream, range, sifted }: LoadableAnswer<S>,
-  queries: Queries<Rows>,
+  { projectStream, range, sifted, read }: LoadableAnswer<S>,
+  prior: ReturnType<typeof together<Rows>>,
   write: Write<Rows>,
 ): Promise<Loaded> {
   const { warehouse, config, runId, signal } = run
   const { rows, rowsByDay, rejects, entities } = sifted
-  const load = async (tx: Transaction, [, ...found]: RowsOfAll<unknown[]>) => {
+  const load = async (tx: Transaction, found: RowsOfAll<Rows>) => {
     const identified = await identifyRejects(tx, projectStream, rejects)
-    const { isStored, ...written } = await write(tx, found as unknown as RowsOfAll<Rows>, identified)
+    const { isStored, ...written } = await write(tx, found, identified)
     // Brands that appear only in an answer that was not stored may not exist.
     const fresh = await saveEntities(tx, {
       projectId: projectStream.projectId,
@@ -53,7 +53,7 @@ export async function loadAnswer<S extends Stream, Rows extends unknown[]>(
       mayRename: range !== undefined && range.to >= addDays(run.lookbackFrom, run.config.lookback_days === 0 ? -2 : -1),
     })
     await saveDrift(tx, projectStream, sifted.drift, runId)
-    if (stream.isExtra) await forgetNotOffered(tx, projectStream)
+    if (read.isNotOffered) await forgetNotOffered(tx, projectStream)
     const counts = { rowsRead: rows.length + rejects.length, rejects: identified.undismissed }
     const learned = { rowsByDay: [...rowsByDay], pageLimit: run.limit.current }
     const loaded: Loaded = { kind: 'loaded', summary: { range, ...counts, ...written }, ...learned }
@@ -63,7 +63,12 @@ export async function loadAnswer<S extends Stream, Rows extends unknown[]>(
     return { loaded, fresh }
   }
   const { loaded, fresh } = await inSpan('load', { 'visibility_sync.rows': rows.length }, () =>
-    inTransactionWith(warehouse, [lockOfLoads(warehouse, projectStream), ...queries], load, { signal }),
+    inTransactionWith(
+      warehouse,
+      [lockOfLoads(warehouse, projectStream), prior],
+      (tx, [, [found]]) => load(tx, found!.rows),
+      { signal },
+    ),
   )
   rememberEntities(run.entities, fresh)
   return loaded

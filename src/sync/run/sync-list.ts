@@ -17,7 +17,7 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream, ListStream } from '../../streams/stream.ts'
-import { batch, type Queries } from '../../warehouse/database.ts'
+import { together } from '../../warehouse/database.ts'
 import { nameProject } from '../../warehouse/load/entities.ts'
 import { type ListEffect, listSnapshots, replaceList } from '../../warehouse/load/replace-list.ts'
 import { readSnapshot, type SnapshotRow } from '../../warehouse/load/row-digest.ts'
@@ -35,8 +35,8 @@ export async function syncList(
 ): Promise<Loaded> {
   const { warehouse, config } = run
   const projectStream = { projectId: project.id, stream: stream.name }
-  const [[begun]] = await run.retry(() => batch(warehouse.db, beginRead(warehouse, projectStream)))
-  const read = begunRead(begun!)
+  const begun = await run.retry(() => beginRead(warehouse, projectStream).execute(warehouse.db))
+  const read = begunRead(begun.rows[0]!)
   const pack = () => new PackedRows(stream.columns, project.id)
   const sifted = await readList(
     run,
@@ -51,11 +51,11 @@ export async function syncList(
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read }
-  const queries: Queries<[PriorDayRow, PriorList, SnapshotRow]> = [
+  const queries = together<[PriorDayRow, PriorList, SnapshotRow]>(
     priorDayRows(projectStream, { from: dayOf(read.readAt), to: '9999-12-31' }),
     priorList(projectStream),
     listSnapshots(project.id, stream),
-  ]
+  )
   return run.retry(() =>
     loadAnswer(run, list, queries, async (tx, [days, [prior], snapshots], identified) => {
       // None of the days are needed: a list that was superseded fails here.

@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import { countDays, type Day, daysIn, type Range, showRange } from '../../core/day.ts'
 import { BadPageError, codeOf } from '../../core/errors.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
@@ -34,7 +33,7 @@ import { PackedRows } from '../../rows/packed-rows.ts'
 import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isCompared, isControl, type Row } from '../../streams/stream.ts'
-import { batch, type Queries, type RowsOfAll } from '../../warehouse/database.ts'
+import { type RowsOfAll, together } from '../../warehouse/database.ts'
 import { replaceWindow, windowSnapshot } from '../../warehouse/load/replace-window.ts'
 import { readSnapshot, type SnapshotRow } from '../../warehouse/load/row-digest.ts'
 import type { DayLoss, Effect } from '../../warehouse/load/window-effect.ts'
@@ -83,13 +82,11 @@ export async function syncWindow(run: Run, window: Window, context: CallContext)
   const projectStream = { projectId: project.id, stream: stream.name }
   const filters = stream.filters ?? []
   // The fencing token is taken before the request is sent: the later request wins, because its number is higher.
-  const [[begun], stored] = await run.retry(() =>
-    batch(
-      warehouse.db,
-      beginRead(warehouse, projectStream, range),
-      controlRows({ projectId: project.id, filters }, range, runId),
-    ),
+  const begin = together(
+    beginRead(warehouse, projectStream, range),
+    controlRows({ projectId: project.id, filters }, range, runId),
   )
+  const [[begun], stored] = (await run.retry(() => begin.execute(warehouse.db))).rows[0]!.rows
   const [read, control] = [begunRead(begun!), controlOf(stored)]
   let answer = await readAndCompare(run, { ...window, read, control }, context)
   const rowCounts = new Set<number>()
@@ -220,13 +217,12 @@ async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   // The setting `disabled` switches ways to save work off, to find out whether one of them is at fault.
   const withDigest = !config.disabled.includes('window-digest')
   const key = { projectId, filters: stream.filters ?? [] }
-  const nothing = sql<never>`select limit 0`
-  const queries: Queries<LoadRows> = [
+  const queries = together<LoadRows>(
     priorDayRows(projectStream, range),
     windowSnapshot({ projectId, stream, range }, withDigest),
-    isCompared(stream) ? controlVersions(key, range) : nothing,
-    isControl(stream) ? controlRows(key, range) : nothing,
-  ]
+    isCompared(stream) ? controlVersions(key, range) : undefined,
+    isControl(stream) ? controlRows(key, range) : undefined,
+  )
   const write = async (tx: Transaction, found: RowsOfAll<LoadRows>, rejects: IdentifiedRejects) => {
     const [days, [snapshot], versionRows, storedControl] = found
     const prior = priorDays(days, stream.name, read.fencingToken)

@@ -105,6 +105,7 @@ export const allEntities = sql.join(
 
 /** Forgets entities that no row of a project names any more: only an answer that was replaced named them. */
 export async function forgetUnnamed({ db, schema }: Warehouse, projectIds: readonly string[]): Promise<void> {
+  if (projectIds.length === 0) return
   for (const kind of KINDS) {
     const id = sql.id(`${kind}_id`)
     // Small tables first: what they name need not be looked for in large ones.
