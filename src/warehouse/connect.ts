@@ -27,8 +27,6 @@ export interface Warehouse {
   slowDb: Db
   /** How long work waits for a database that is away. */
   patienceMs: number
-  /** True behind a pooler, where two transactions may be on two connections of the server. */
-  isPooled: boolean
   /** Cleans what is written to the ops schema: words of the service and of errors, never rows. */
   redactor: Redactor
   /** Asks the server for its version. An unreachable or too old server is an error of one sentence. */
@@ -54,36 +52,16 @@ export async function refuseWrites(client: ClientBase, first: ConnectHook): Prom
 
 const OLDEST = 150_000
 export const SLOW_MS = 600_000
-// The server ends a statement by itself; the limit of the client is for a server that does not answer at all. A lock of another
-// process is not waited for without end: a load holds its locks for a second or two.
-// The server notices within 25 seconds when we are gone, so that our own locks do not stay.
-// Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
-// The role may have other values of the first two, which would change what is read and stored.
-const SETTINGS = Object.entries({
-  array_nulls: 'on',
-  extra_float_digits: 1,
-  client_min_messages: 'warning',
-  jit: 'off',
-  lock_timeout: 25_000,
-  statement_timeout: SLOW_MS,
-  idle_in_transaction_session_timeout: 25_000,
-  client_connection_check_interval: 2000,
-  tcp_keepalives_idle: 10,
-  tcp_keepalives_interval: 5,
-  tcp_keepalives_count: 3,
-  tcp_user_timeout: 25_000,
-}).map((entry) => `('${entry.join("', '")}')`)
-const settingsSql = (isLocal: boolean) =>
-  `select set_config(name, value, ${isLocal}) from (values ${SETTINGS.join()}) settings (name, value)`
-// Poolers carry the first two over to other connections of the same client, and to no other client. The others are not set behind
-// a pooler, where they would stay for other clients: there, each transaction sets them for itself.
-const sessionSql = (processId: number) =>
-  `set timezone = UTC; set datestyle = ISO; ${settingsSql(false)} where pg_backend_pid() = ${processId}`
+// Poolers carry the first two over to other connections of the same client, and to no other client. The role may have other
+// values of the last two, which would change what is read. They are not set behind a pooler, where they would stay for others.
+const sessionSql = (processId: number) => `set timezone = UTC; set datestyle = ISO;
+  select set_config(name, value, false) from (values ('array_nulls', 'on'), ('extra_float_digits', '1')) settings (name, value)
+  where pg_backend_pid() = ${processId}`
 const pooled = new WeakSet<ClientBase>()
 
-/** What a transaction of a connection has to set. */
-export function settingsOfTransaction(client: ClientBase): string[] {
-  return pooled.has(client) ? [settingsSql(true)] : []
+/** True behind a pooler, where two transactions may be on two connections of the server. */
+export function isPooled(client: ClientBase): boolean {
+  return pooled.has(client)
 }
 
 const CONNECT_MS = 10_000
@@ -176,11 +154,13 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
       connectionsOf(pool, (client) => limitQueries(client, SLOW_MS)),
     ),
     patienceMs: options.patienceMs ?? PATIENCE_MS,
-    isPooled: false,
     redactor,
     async check() {
       try {
-        warehouse.isPooled = await checkServer(pool)
+        const { rows } = await pool.query<{ version: number }>(
+          "select current_setting('server_version_num')::int as version",
+        )
+        refuseOld(rows[0]!.version)
       } catch (error) {
         throw error instanceof UsageError ? error : databaseFailure(options.url, error)
       }
@@ -250,18 +230,6 @@ export function closeAtOnce(client: ClientBase): void {
 /** pg reads this limit for each query that has none of its own. It is valid until the connection is taken from the pool again. */
 export function limitQueries(client: ClientBase, ms: number | undefined): void {
   Object.assign((client as unknown as { connectionParameters: object }).connectionParameters, { query_timeout: ms })
-}
-
-/** Refuses a server that is too old; true if it is behind a pooler. */
-async function checkServer(pool: Pool): Promise<boolean> {
-  const client = await pool.connect()
-  try {
-    const { rows } = await client.query<{ version: string }>("select current_setting('server_version_num') as version")
-    refuseOld(Number(rows[0]!.version))
-    return pooled.has(client)
-  } finally {
-    client.release()
-  }
 }
 
 /** Postgres 15 is the first to know unique constraints in which nulls are not distinct. */

@@ -3,7 +3,7 @@ import { DatabaseError, type Pool, type PoolClient } from 'pg'
 import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { ownSignal } from '../core/waiting.ts'
-import { closeAtOnce, limitQueries, settingsOfTransaction, type Warehouse } from './connect.ts'
+import { closeAtOnce, limitQueries, SLOW_MS, type Warehouse } from './connect.ts'
 import { batch, bindDatabase, oneConnection, type Queries, type RowsOfAll } from './database.ts'
 import { awayError, isAway, isContention, isStatementPooling } from './retry.ts'
 
@@ -15,7 +15,26 @@ export interface Transaction extends Warehouse {
   atCommit: Expression<unknown>[]
 }
 
+// A lock of another process is not waited for without end. A load holds its locks for a second or two.
+const LOCK_TIMEOUT_MS = 25_000
+// The server ends a statement by itself; the limit of the client is for a server that does not answer at all.
 const ANSWER_MS = 1000
+// Inside the transaction, because behind a pooler a setting of the session would stay for other clients. The server
+// notices within 25 seconds when we are gone, so that our own locks do not stay.
+// Compiling a statement takes longer than any of ours runs: 230 ms were measured for one of 0.4 ms.
+// The role may have other values of the first two, which would change what is stored.
+const SETTINGS = {
+  array_nulls: 'on',
+  extra_float_digits: 1,
+  client_min_messages: 'warning',
+  jit: 'off',
+  idle_in_transaction_session_timeout: 25_000,
+  client_connection_check_interval: 2000,
+  tcp_keepalives_idle: 10,
+  tcp_keepalives_interval: 5,
+  tcp_keepalives_count: 3,
+  tcp_user_timeout: 25_000,
+}
 
 interface TransactionOptions {
   /** As `begin` takes it: the isolation level, or that nothing is written. */
@@ -45,7 +64,7 @@ export async function inTransactionWith<T, Rows extends unknown[]>(
   work: (transaction: Transaction, rows: RowsOfAll<Rows>) => Promise<T>,
   options: TransactionOptions & { signal?: AbortSignal | undefined } = {},
 ): Promise<T> {
-  const { mode = '', limitMs, lockTimeoutMs } = options
+  const { mode = '', limitMs, lockTimeoutMs = LOCK_TIMEOUT_MS } = options
   const signal = ownSignal(options.signal)
   const client = await warehouse.pool.connect().catch((cause: unknown) => {
     // A wrong password or a database that does not exist does not pass by itself.
@@ -61,13 +80,12 @@ export async function inTransactionWith<T, Rows extends unknown[]>(
   const onAbort = () => closeAtOnce(client)
   signal?.addEventListener('abort', onAbort)
   try {
-    const limits = Object.entries({ lock_timeout: lockTimeoutMs, statement_timeout: limitMs })
-    const ownLimits = limits.filter(([, ms]) => ms !== undefined).map(([name, ms]) => `set local ${name} = ${ms}`)
-    const begin = [`begin ${mode}`, ...settingsOfTransaction(client), ...ownLimits]
+    const settings = { ...SETTINGS, lock_timeout: lockTimeoutMs, statement_timeout: limitMs ?? SLOW_MS }
     const connect = oneConnection(client)
     const db = bindDatabase(warehouse, connect)
     const pool = (await connect()) as unknown as Pool
-    const begun = begin.map((text) => sql.raw(text))
+    const set = Object.entries(settings).map(([name, value]) => sql`set_config(${name}, ${String(value)}, true)`)
+    const begun = [sql.raw(`begin ${mode}`), sql`select ${sql.join(set)}`]
     const rows: unknown[] = await batch<unknown[]>(db, ...begun, ...queries)
     if (limitMs !== undefined) limitQueries(client, limitMs + ANSWER_MS)
     const atCommit: Expression<unknown>[] = []

@@ -3,6 +3,7 @@ import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import { from as copyFrom } from 'pg-copy-streams'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { Column, ListStream } from '../../streams/stream.ts'
+import { isPooled } from '../connect.ts'
 import { batch, dataTable, writtenOut } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 
@@ -31,7 +32,7 @@ interface Staged {
 export async function stageRows(tx: Transaction, target: Staged, rows: PackedRows): Promise<Stage> {
   const staged = stageOf(target)
   const { table, stage, names } = staged
-  const onCommit = sql.raw(tx.isPooled ? 'drop' : 'delete rows')
+  const onCommit = sql.raw(isPooled(tx.client) ? 'drop' : 'delete rows')
   await batch<unknown[]>(
     tx.db,
     sql`create temporary table if not exists ${stage} on commit ${onCommit} as select ${names} from ${table} with no data`,
