@@ -5,6 +5,7 @@ import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { anyOf, batch, type CoverageState } from '../warehouse/database.ts'
+import { runQuery } from '../warehouse/schema/sql-files.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The ledger of days: what is known of each day that was read. Only this file writes it. */
@@ -13,7 +14,6 @@ const COVERAGE = sql.table('ops.coverage')
 const COVERAGE_MONTHS = sql.table('ops.coverage_months')
 const QUARANTINE = sql.table('ops.quarantine')
 const CONTROL_TOTALS = sql.table('ops.control_totals')
-const MONTH = sql`date_trunc('month', date::timestamp)::date`
 
 /**
  * The state of a day that was read:
@@ -95,27 +95,8 @@ export async function readDaysByMonth(
   type Row = { project_id: string; stream: string; complete: string[] | null; days: DayEntry[][] | null }
   const projectIds = [...new Set(projectStreams.map(({ projectId }) => projectId))]
   const streams = [...new Set(projectStreams.map(({ stream }) => stream))]
-  const { rows } = await sql<Row>`
-    select m.project_id, m.stream, json_agg(to_char(m.month, 'YYYY-MM')) filter (where m.is_complete) as complete,
-      json_agg(d.days) filter (where d.days is not null) as days
-    from (
-      select m.*, days = last_day - first_day + 1 and first_day <= greatest(month, ${from}::date)
-        and last_day = (month + interval '1 month')::date - 1
-        and u.month is null and youngest >= ${finalAfterDays} as is_complete
-      from ${COVERAGE_MONTHS} m
-      left join (
-        select distinct project_id, stream, ${MONTH} as month from ${COVERAGE} where state <> ${STORED_AS.settled}
-      ) u using (project_id, stream, month)
-      where project_id = any(${projectIds}) and stream = any(${streams})
-    ) m
-    left join lateral (
-      select json_agg(json_build_array(c.date, c.rows, c.state, floor(extract(epoch from c.read_at)), c.reconciled_at is not null)
-        order by c.date) as days
-      from ${COVERAGE} c where c.project_id = m.project_id and c.stream = m.stream
-        and c.date between case when m.is_complete then greatest(m.month, ${recentFrom}::date) else m.month end and m.last_day
-        and (not m.is_complete or m.last_day >= ${recentFrom})
-    ) d on true
-    group by 1, 2`.execute(warehouse.db)
+  const values = [projectIds, streams, from, recentFrom, finalAfterDays]
+  const rows = await runQuery<Row>(warehouse, 'days_by_month', values)
   return rows.map(({ project_id, stream, complete, days }) => {
     const known = (days ?? []).flat().map(([date, count, state, readAt, isReconciled]) => {
       return { date, rows: count, state: stateOf(state, isReconciled), readAt: new Date(readAt * 1000) }
@@ -165,21 +146,20 @@ export function beginRead(
       : sql`${known} and date between ${range.from} and ${range.to}`
   return sql`
     select nextval(${quote(opsSchema, 'read_order')}) as "fencingToken", clock_timestamp() as "readAt",
-      (select json_object_agg(date, rows) from (select date, rows ${days}) days) as known,
-      (select json_agg(date) from (select date, state ${days}) days where state = ${STORED_AS.changed}) as changed,
+      (select json_agg(d) from (select date, rows, state ${days}) d) as known,
       exists (select from ${sql.table('ops.not_offered')} where project_id = ${projectId} and stream = ${stream}) as "isNotOffered"`
 }
 
-export function begunRead({ known, changed, readAt, ...begun }: BegunReadRow): BegunRead {
-  const rowsBeforeByDay = new Map(Object.entries(known ?? {}))
+export function begunRead({ known, readAt, ...begun }: BegunReadRow): BegunRead {
+  const rowsBeforeByDay = new Map(known?.map(({ date, rows }) => [date, rows]))
+  const changed = known?.filter(({ state }) => state === STORED_AS.changed).map(({ date }) => date)
   const rowsBefore = [...rowsBeforeByDay.values()].reduce((sum, count) => sum + count, 0)
   return { ...begun, readAt: new Date(readAt), rowsBefore, rowsBeforeByDay, changedBefore: new Set(changed) }
 }
 
 interface BegunReadRow extends Pick<BegunRead, 'fencingToken' | 'isNotOffered'> {
   readAt: string | Date
-  known: Record<Day, number> | null
-  changed: Day[] | null
+  known: { date: Day; rows: number; state: CoverageState }[] | null
 }
 
 /** Loads of one project and stream go one after the other: each then sees what the one before it wrote. */
@@ -260,8 +240,8 @@ export function putDays(entry: DaysToWrite): RawBuilder<object> {
     const { rows, state, difference = null } = entry.dayOf(date)
     return { date, rows, state: STORED_AS[state], is_reconciled: state === 'settled', difference }
   })
-  const put = sql`
-    insert into ${COVERAGE} as c
+  return sql`
+    with put as (insert into ${COVERAGE} as c
       (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since, reconciled_at, difference)
     select ${projectStream.projectId}, ${projectStream.stream}, date, rows, ${readAt}::timestamptz, ${runId}, state,
       ${fencingToken}, case when state = 'held' then ${entry.reviewedSince ?? readAt}::timestamptz end,
@@ -271,33 +251,13 @@ export function putDays(entry: DaysToWrite): RawBuilder<object> {
     on conflict (project_id, stream, date) do update set rows = excluded.rows, read_at = excluded.read_at,
       run_id = excluded.run_id, state = excluded.state, read_order = excluded.read_order,
       reconciled_at = excluded.reconciled_at, difference = excluded.difference,
-      held_since = case when excluded.held_since is null then null else coalesce(c.held_since, excluded.held_since) end`
-  return countMonths(projectStream, range, put)
+      held_since = case when excluded.held_since is null then null else coalesce(c.held_since, excluded.held_since) end returning date)
+    ${countMonths(projectStream, range)} from (select max(date) from put) put`
 }
 
-/**
- * Counts the months of a range again, under the lock of loads. A statement does not see the days that it puts. States are not counted, because an index
- * has the days that are not settled. `youngest` is the lowest age at which a day was read, and 0 if one does not add up.
- */
-export function countMonths(
-  { projectId, stream }: ProjectStream,
-  { from, to }: Range,
-  put?: RawBuilder<unknown>,
-): RawBuilder<object> {
-  return sql`
-    ${put === undefined ? sql`` : sql`with put as (${put} returning date, c.rows, c.read_at, c.reconciled_at)`}
-    insert into ${COVERAGE_MONTHS} (project_id, stream, month, days, first_day, last_day, rows, last_read_at, youngest)
-    select ${projectId}, ${stream}, ${MONTH}, count(*), min(date), max(date), sum(rows), max(read_at),
-      min(case when reconciled_at is null then 0 else (read_at at time zone 'UTC')::date - date end)
-    from (
-      select date, rows, read_at, reconciled_at from ${COVERAGE}
-      where project_id = ${projectId} and stream = ${stream} and date >= date_trunc('month', ${from}::timestamp)
-        and date < date_trunc('month', ${to}::timestamp) + interval '1 month'
-        ${put === undefined ? sql`` : sql`and not date between ${from} and ${to} union all select * from put`}
-    ) days
-    group by 3
-    on conflict (project_id, stream, month) do update set days = excluded.days, first_day = excluded.first_day,
-      last_day = excluded.last_day, rows = excluded.rows, last_read_at = excluded.last_read_at, youngest = excluded.youngest`
+/** Counts the months of a range again, after its days were written under the lock of loads. States are not counted. */
+export function countMonths({ projectId, stream }: ProjectStream, { from, to }: Range): RawBuilder<object> {
+  return sql`select ${sql.table('ops.count_months')}(${projectId}, ${stream}, ${from}::date, ${to}::date)`
 }
 
 /** Changes days outside of a load and counts their months again. One message is one transaction. */
@@ -307,6 +267,7 @@ async function changeDays(
   days: readonly Day[],
   change: RawBuilder<unknown>,
 ): Promise<void> {
+  if (days.length === 0) return
   const sorted = days.toSorted()
   const range = { from: sorted[0]!, to: sorted.at(-1)! }
   await batch(warehouse.db, lockOfLoads(warehouse, projectStream), change, countMonths(projectStream, range))
@@ -340,19 +301,18 @@ export async function markResolved({ db }: Transaction, { projectId, stream }: P
 
 /** Days that lost rows to another day are due: either of the two days may be wrong. */
 export async function markMoved(
-  { db }: Transaction,
-  { projectId, stream }: ProjectStream,
+  tx: Transaction,
+  projectStream: ProjectStream,
   lost: ReadonlyMap<Day, number>,
 ): Promise<void> {
-  for (const [date, rows] of lost) {
-    await db
-      .updateTable('ops.coverage')
-      .set({ rows: sql<number>`greatest(0, rows - ${rows}::int)` })
-      .where((eb) => eb.and({ project_id: projectId, stream, date }))
-      .execute()
-    await countMonths({ projectId, stream }, { from: date, to: date }).execute(db)
-  }
-  await markChanged({ db }, projectId, { streams: [stream], days: [...lost.keys()] })
+  const { projectId, stream } = projectStream
+  const days = [...lost.keys()]
+  const move = sql`
+    update ${COVERAGE} set rows = greatest(0, rows - l.lost::int)
+    from json_each_text(${JSON.stringify(Object.fromEntries(lost))}::json) l(day, lost)
+    where project_id = ${projectId} and stream = ${stream} and date = l.day::date`
+  await markChanged(tx, projectId, { streams: [stream], days })
+  await changeDays(tx, projectStream, days, move)
 }
 
 /** Days that were compared with their table later than they were read, and add up. */
@@ -369,22 +329,17 @@ export function settleDays(warehouse: Warehouse, projectStream: ProjectStream, d
  * Forgets that settled days were read, because the table no longer has what was stored: reading them again is a repair of our copy,
  * and no change of the service.
  */
-export async function forgetDays(
-  warehouse: Warehouse,
-  projectStream: ProjectStream,
-  days: readonly Day[],
-): Promise<void> {
-  if (days.length === 0) return
+export function forgetDays(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
   const { projectId, stream } = projectStream
   // A month without days is not counted again.
   const forget = sql`
     with forgotten as (
       delete from ${COVERAGE} where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.settled}
-        and date = any(${days}) returning ${MONTH} as month
+        and date = any(${days}) returning date_trunc('month', date::timestamp)::date as month
     )
     delete from ${COVERAGE_MONTHS} where project_id = ${projectId} and stream = ${stream}
       and month in (select month from forgotten)`
-  await changeDays(warehouse, projectStream, days, forget)
+  return changeDays(warehouse, projectStream, days, forget)
 }
 
 /** What is known of one day of a stream, in the words of the tables. */

@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import { type Config, daysOfInterest } from '../core/config/load.ts'
 import type { Day } from '../core/day.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
+import { runQuery } from '../warehouse/schema/sql-files.ts'
 import { type DifferingRange, hasLedger, type ReviewedRange, readDiffering, readReviewed } from './days.ts'
 import { runReason } from './run-reason.ts'
 import { lastRuns, type RunRow } from './runs.ts'
@@ -90,63 +91,15 @@ export async function readStatus(warehouse: Warehouse, options: StatusOptions): 
   }
 }
 
-const COVERAGE_MONTHS = sql.table('ops.coverage_months')
-
-async function streamStatus(
+function streamStatus(
   warehouse: Warehouse,
   { config, today, projects, streams }: StatusOptions,
 ): Promise<StreamStatus[]> {
-  const { from, to: last } = daysOfInterest(config, today)
-  const to = last < today ? last : today
-  // Months are counted by their sums, and those that lie across an end of the range day by day. Of a list, the length counts
-  // when it was last read. Nobody waits for what the service does not have.
-  const names = streams.map(({ name }) => name)
-  const tables = streams.map(({ table }) => table)
+  const { from, to } = daysOfInterest(config, today)
+  const [names, tables] = [streams.map(({ name }) => name), streams.map(({ table }) => table)]
   const isDated = streams.map(({ by }) => by === 'day')
-  const { rows } = await sql<StreamStatus>`
-    with summed as (
-      select project_id, stream, max(last_read_at) as last_read_at, min(first_day) as first_day, max(last_day) as last_day,
-        sum(days)::int as days, sum(rows)::bigint as rows, sum(days) filter (where first_day >= ${from} and last_day <= ${to})::int as days_inside
-      from ${COVERAGE_MONTHS} group by 1, 2
-    ), unsettled as (
-      select project_id, stream, count(*) filter (where state = 'held')::int as days_held,
-        count(*) filter (where state = 'quarantined')::int as days_quarantined,
-        count(*) filter (where state = 'stale')::int as days_stale,
-        count(*) filter (where state = 'unreconciled')::int as days_unreconciled
-      from ${sql.table('ops.coverage')} where state <> 'read' group by 1, 2
-    ), across as (
-      select m.project_id, m.stream, count(*)::int as days_inside
-      from ${COVERAGE_MONTHS} m join ${sql.table('ops.coverage')} c on c.project_id = m.project_id and c.stream = m.stream
-        and c.date >= m.month and c.date < m.month + interval '1 month'
-      where not (m.first_day >= ${from} and m.last_day <= ${to}) and c.date between ${from} and ${to}
-        and m.month in (date_trunc('month', ${from}::date)::date, date_trunc('month', ${to}::date)::date)
-      group by 1, 2
-    )
-    select p.project_id, s.stream, t.last_read_at, case when s.dated then t.first_day end as first_day,
-      case when s.dated then t.last_day end as last_day, case when s.dated then coalesce(t.days, 0) else 0 end as days_read,
-      case when s.dated then
-        greatest(0, ${to}::date - ${from}::date + 1) - coalesce(t.days_inside, 0) - coalesce(a.days_inside, 0) end as days_missing,
-      coalesce(u.days_held, 0) as days_held, coalesce(u.days_quarantined, 0) as days_quarantined,
-      coalesce(u.days_stale, 0) as days_stale, coalesce(u.days_unreconciled, 0) as days_unreconciled,
-      coalesce(case when s.dated then t.rows else l.rows end, 0) as rows,
-      not s.has_table and exists (select from ${COVERAGE_MONTHS} m
-        where m.project_id = p.project_id collate "C" and m.stream = s.stream collate "C") as is_table_missing
-    from unnest(${projects}::text[]) with ordinality p(project_id, position)
-    cross join (
-      select stream, dated, position, to_regclass(format('%I.%I', ${warehouse.schema}::text, name)) is not null as has_table
-      from unnest(${names}::text[], ${isDated}::boolean[], ${tables}::text[]) with ordinality s(stream, dated, name, position)
-    ) s
-    left join summed t on s.has_table and t.project_id = p.project_id collate "C" and t.stream = s.stream collate "C"
-    left join unsettled u on s.has_table and u.project_id = p.project_id collate "C" and u.stream = s.stream collate "C"
-    left join across a on s.has_table and a.project_id = p.project_id collate "C" and a.stream = s.stream collate "C"
-    left join lateral (
-      select rows from ${sql.table('ops.coverage')} c where not s.dated and s.has_table and c.project_id = p.project_id collate "C"
-        and c.stream = s.stream collate "C" order by date desc limit 1
-    ) l on true
-    where t.stream is not null or not exists (
-      select from ${sql.table('ops.not_offered')} n where n.project_id = p.project_id collate "C" and n.stream = s.stream collate "C")
-    order by p.position, s.position`.execute(warehouse.db)
-  return rows
+  const values = [from, to < today ? to : today, projects, names, isDated, tables, warehouse.schema]
+  return runQuery(warehouse, 'stream_status', values)
 }
 
 /** The held days as ranges, and how many ranges there are in all. */

@@ -190,13 +190,8 @@ async function checkRange(run: Run, project: SyncedProject, range: Range, contex
         controlOfStream(controls, stream),
       )
       const differs = new Set(differing.map(({ day }) => day))
-      const settled = days.filter(({ state, date }) => state === 'open' && !differs.has(date))
-      if (settled.length > 0)
-        await settleDays(
-          warehouse,
-          projectStream,
-          settled.map(({ date }) => date),
-        )
+      const settled = days.flatMap(({ state, date }) => (state === 'open' && !differs.has(date) ? [date] : []))
+      await settleDays(warehouse, projectStream, settled)
       await markChanged(warehouse, project.id, { streams: [stream.name], days: [...differs] })
     })
   }

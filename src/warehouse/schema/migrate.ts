@@ -11,10 +11,11 @@ import { type Migration, readMigrations, withSchemas } from './migrations.ts'
 import { applyRelations } from './relations.ts'
 import { findForeignObjects, findNamesakes, repairMigrated } from './repair.ts'
 import { applyRestrictions } from './restrict-reader.ts'
+import { runQuery } from './sql-files.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
-import { applyViews, fillIn, readFacts, readSql, unusedRelations, type ViewResult } from './views.ts'
+import { applyViews, readFacts, unusedRelations, type ViewResult } from './views.ts'
 
 export interface MigrationResult {
   applied: string[]
@@ -42,7 +43,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
       const repaired = await repairMigrated(tx)
       const tables = await ensureStreamTables(tx, config)
       const { start_date = null, end_date = null } = config
-      await runText(tx.db, fillIn(readSql('queries/extend_calendar'), tx), [start_date, end_date])
+      await runQuery(tx, 'extend_calendar', [start_date, end_date])
       await applyRelations(tx, config.reports)
       await applySummaries(tx, config, [...tables.made, ...tables.remade])
       await addStreamSettings(tx, config)

@@ -12,8 +12,8 @@ import { runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
 import { type MadeObject, madeByMigrations, withSchemas } from './migrations.ts'
+import { runQuery } from './sql-files.ts'
 import { forgetStreams, missingOf, type Relations, readRelations } from './stream-tables.ts'
-import { readSql } from './views.ts'
 
 /*
  * Detects and recreates dropped objects. Data tables, views, functions, triggers and the calendar can be recreated, because the
@@ -149,12 +149,13 @@ export async function findNamesakes({ db, schema, opsSchema }: Warehouse): Promi
 
 /** A complaint about objects that we use and that belong to somebody else; undefined if there are none. */
 export async function findForeignObjects(
-  { db, schema, opsSchema }: Warehouse,
+  warehouse: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<string | undefined> {
+  const { schema, opsSchema } = warehouse
   const functions = madeByMigrations().filter(({ kind }) => kind === 'function')
   const named = [...reports, ...custom_streams, ...functions].map(({ name }) => name)
-  const rows = await runText<{ what: string; owner: string }>(db, readSql('queries/foreign_objects'), [
+  const rows = await runQuery<{ what: string; owner: string }>(warehouse, 'foreign_objects', [
     schema,
     [opsSchema, `${schema}_queue`],
     [...Object.keys(TABLES), ...BI_VIEWS, ...named],

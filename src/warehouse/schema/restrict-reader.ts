@@ -3,7 +3,7 @@ import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { type Db, runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
-import { fillIn, readSql } from './views.ts'
+import { runQuery } from './sql-files.ts'
 
 /*
  * Readers that see some projects only, by row-level security. Each table has a policy that shows every row to everybody, and a
@@ -70,7 +70,7 @@ export async function setRestriction(
  * without its policies. If it is known what is unused, restricted roles get the right to read the rest.
  */
 export async function applyRestrictions(tx: Transaction, unused?: readonly string[]): Promise<void> {
-  await runEach(tx.db, await runText(tx.db, fillIn(readSql('queries/restrict_readers'), tx), [unused ?? null]))
+  await runEach(tx.db, await runQuery(tx, 'restrict_readers', [unused ?? null]))
 }
 
 /** Takes our policies off a table that is about to be replaced. */

@@ -4,8 +4,7 @@ import { dayOf, type Range } from '../../core/day.ts'
 import { secondsOf } from '../../core/text.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
-import { runText } from '../database.ts'
-import { fillIn, readSql } from './views.ts'
+import { runQuery } from './sql-files.ts'
 
 const SETTINGS = sql.table('ops.stream_settings')
 
@@ -25,7 +24,7 @@ export async function saveStreamSettings(
       where n.project_id = t.project_id and n.stream = t.stream and not exists (
         select from ${sql.table('ops.coverage')} c
         where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0)))`.execute(db)
-  await runText(db, fillIn(readSql('queries/save_stream_settings'), warehouse), [
+  await runQuery(warehouse, 'save_stream_settings', [
     projectIds,
     names,
     streams.map(({ by }) => by === 'day'),

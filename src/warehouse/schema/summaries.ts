@@ -5,7 +5,8 @@ import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
 import { dataTable } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
-import { applyText, fillIn, readFingerprints, readSql, reportBy } from './views.ts'
+import { fillIn, readSql } from './sql-files.ts'
+import { applyText, readFingerprints, reportBy } from './views.ts'
 
 const OPEN_PERIODS = sql.table('ops.open_periods')
 const PROMPT_SUMS = sql.table('ops.prompt_sums')

@@ -4,7 +4,7 @@ import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
 import { batch, bindDatabase, oneConnection, runText } from '../database.ts'
 import type { Restriction } from './restrict-reader.ts'
-import { fillIn } from './views.ts'
+import { fillIn } from './sql-files.ts'
 
 export interface ReaderVerdict {
   /** How many tables and views there are to read. */

@@ -1,17 +1,15 @@
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { sql } from 'kysely'
-import { escapeLiteral } from 'pg'
 import type { Config, ReportConfig } from '../../core/config/load.ts'
 import { codeOf, messageOf } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
-import { packageFile } from '../../core/package-files.ts'
 import { BI_VIEWS, type BiView, type Dimension, EXTRA_STREAMS, type ReportSubject } from '../../core/vocabulary.ts'
 import { reportStream, streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import { dataTable, runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { byChannel, CHANNEL_TWINS, modelTwin, VIEWS, type ViewNote } from './catalogue.ts'
+import { fillIn, REPORT, readSql, withParts } from './sql-files.ts'
 import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
 export interface ViewResult {
@@ -23,8 +21,6 @@ export interface ViewResult {
   /** Views that are there but have no rows, and why. */
   empty: { name: BiView; reason: string }[]
 }
-
-const REPORT = /\{report [\w ]+\}/g
 
 /**
  * Makes the views for BI from sql/views, those whose report is configured. A view is replaced, never dropped, and only
@@ -210,24 +206,6 @@ export async function viewsByChannel(
     if (rows[0]!.is_whole === true) found.add(view)
   }
   return found
-}
-
-export function readSql(path: string): string {
-  return readFileSync(packageFile(`sql/${path}.sql`), 'utf8')
-}
-
-/** The text with the parts that several views share. */
-function withParts(text: string): string {
-  return text.replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
-}
-
-/** Fills in the names of schemas and of the report, and the parts that several views share. */
-export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsSchema'>, report = ''): string {
-  return withParts(text)
-    .replaceAll('{schema}', quote(warehouse.schema))
-    .replaceAll('{ops}', quote(warehouse.opsSchema))
-    .replaceAll('{stream}', escapeLiteral(report))
-    .replaceAll(REPORT, quote(warehouse.schema, report))
 }
 
 function fingerprintOf(text: string): string {

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Dimension } from '../../core/vocabulary.ts'
 import { dataTable } from '../../warehouse/database.ts'
-import { fillIn } from '../../warehouse/schema/views.ts'
+import { fillIn } from '../../warehouse/schema/sql-files.ts'
 import { chartRange, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
 import type { ChartRow, ComparedRow, LeadRow, MeasuredRow, MoverRow, Row } from './rows.ts'
