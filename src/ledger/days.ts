@@ -196,11 +196,14 @@ export function priorDayRows({ projectId, stream }: ProjectStream, range: Range)
 /** Throws a SupersededError if an answer that was asked for later was loaded. */
 export function priorDays(rows: readonly PriorDayRow[], stream: string, fencingToken: number): PriorDays {
   const newer = rows.find(({ date, read_order }) => date !== null && read_order > fencingToken)
-  if (newer !== undefined)
-    throw new SupersededError(`${stream} ${newer.date}: a newer read was loaded meanwhile, so this one was not written`)
+  if (newer !== undefined) throw superseded(`${stream} ${newer.date}`)
   const read = new Set(rows.flatMap(({ date }) => (date === null ? [] : [date])))
   const changed = new Set(rows.flatMap(({ date, state }) => (state === STORED_AS.changed ? [date!] : [])))
   return { read, changed, hasRejects: rows.some(({ rejects }) => rejects) }
+}
+
+export function superseded(what: string): SupersededError {
+  return new SupersededError(`${what}: a newer read was loaded meanwhile, so this one was not written`)
 }
 
 /** The days of a stream that were read after a read began. */
@@ -472,14 +475,17 @@ export interface PriorList {
   isUnsettled: boolean
   /** Since when it is in review, so that a new day's entry keeps the date. */
   reviewedSince: string | null
+  /** The highest fencing token of an answer that was loaded. */
+  newestToken: number | null
 }
 
 export function priorList({ projectId, stream }: ProjectStream): RawBuilder<PriorList> {
   const isOfList = sql`project_id = ${projectId} and stream = ${stream}`
   return sql`
     select exists (select from ${QUARANTINE} where ${isOfList} and resolved_at is null)
-      or exists (select from ${COVERAGE} where ${isOfList} and state <> ${STORED_AS.settled}) as "isUnsettled",
-      (select min(held_since) from ${COVERAGE} where ${isOfList}) as "reviewedSince"`
+      or coalesce(bool_or(state <> ${STORED_AS.settled}), false) as "isUnsettled",
+      min(held_since) as "reviewedSince", max(read_order) as "newestToken"
+    from ${COVERAGE} where ${isOfList}`
 }
 
 /** After a list was read whole, all earlier days of it are settled. */

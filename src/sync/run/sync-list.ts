@@ -4,13 +4,11 @@ import {
   begunRead,
   type DayState,
   markChanged,
-  type PriorDayRow,
   type PriorList,
-  priorDayRows,
-  priorDays,
   priorList,
   putDays,
   settleEarlierDays,
+  superseded,
 } from '../../ledger/days.ts'
 import { type IdentifiedRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
@@ -51,15 +49,10 @@ export async function syncList(
   )
   refuseBadPage(stream.name, sifted, config.max_bad_share)
   const list = { projectStream, stream, range: undefined, sifted, read }
-  const queries = together<[PriorDayRow, PriorList, SnapshotRow]>(
-    priorDayRows(projectStream, { from: dayOf(read.readAt), to: '9999-12-31' }),
-    priorList(projectStream),
-    listSnapshots(project.id, stream),
-  )
+  const queries = together<[PriorList, SnapshotRow]>(priorList(projectStream), listSnapshots(project.id, stream))
   return run.retry(() =>
-    loadAnswer(run, list, queries, async (tx, [days, [prior], snapshots], identified) => {
-      // None of the days are needed: a list that was superseded fails here.
-      priorDays(days, stream.name, read.fencingToken)
+    loadAnswer(run, list, queries, async (tx, [[prior], snapshots], identified) => {
+      if (Number(prior!.newestToken) > read.fencingToken) throw superseded(stream.name)
       const before = config.disabled.includes('window-digest') ? [] : snapshots.map(readSnapshot)
       const load = {
         projectId: project.id,
