@@ -159,6 +159,15 @@ describe('months', () => {
     )
   })
 
+  test('do not count days that somebody deleted by hand', async () => {
+    await inLoad(async (tx) => tx.atCommit.push(put({ window: { from: 0, days: 6 }, state: 'settled', age: 9 })))
+    await database.rows('delete from visibility_ops.coverage where date = $1', [DAYS[2]])
+    await expectCounted()
+    await inLoad(async (tx) => tx.atCommit.push(put({ window: { from: 0, days: 6 }, state: 'settled', age: 9 })))
+    await database.rows('delete from visibility_ops.coverage')
+    expect(await database.rows('select from visibility_ops.coverage_months')).toEqual([])
+  })
+
   test.each([
     ['forgotten', forgetDays],
     ['settled', settleDays],

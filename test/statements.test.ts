@@ -7,7 +7,7 @@ import { setUp } from './support/setup.ts'
 
 const FOR_A_RUN = 60
 // Thirteen streams.
-const FOR_A_PROJECT = 90
+const FOR_A_PROJECT = 100
 
 test('a run that finds nothing new sends few statements for each project', async () => {
   const setup = await setUp({

@@ -18,3 +18,20 @@ begin
     last_day = excluded.last_day, rows = excluded.rows, last_read_at = excluded.last_read_at,
     youngest = excluded.youngest;
 end $$;
+
+-- Deleted days are no longer known, whoever deletes them: what is counted must not claim that they were read.
+create function {ops}.forget_months() returns trigger language plpgsql as $$
+declare
+  gone record;
+begin
+  for gone in select project_id, stream, min(date) as first, max(date) as last from deleted group by 1, 2 loop
+    delete from {ops}.coverage_months
+    where project_id = gone.project_id and stream = gone.stream
+      and month between date_trunc('month', gone.first::timestamp) and gone.last;
+    perform {ops}.count_months(gone.project_id, gone.stream, gone.first, gone.last);
+  end loop;
+  return null;
+end $$;
+
+create trigger forget_months after delete on {ops}.coverage
+  referencing old table as deleted for each statement execute function {ops}.forget_months();

@@ -11,7 +11,6 @@ import type { Transaction } from '../warehouse/transaction.ts'
 /* The ledger of days: what is known of each day that was read. Only this file writes it. */
 
 const COVERAGE = sql.table('ops.coverage')
-const COVERAGE_MONTHS = sql.table('ops.coverage_months')
 const QUARANTINE = sql.table('ops.quarantine')
 const CONTROL_TOTALS = sql.table('ops.control_totals')
 
@@ -334,14 +333,9 @@ export function settleDays(warehouse: Warehouse, projectStream: ProjectStream, d
  */
 export function forgetDays(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
   const { projectId, stream } = projectStream
-  // A month without days is not counted again.
   const forget = sql`
-    with forgotten as (
-      delete from ${COVERAGE} where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.settled}
-        and date = any(${days}) returning date_trunc('month', date::timestamp)::date as month
-    )
-    delete from ${COVERAGE_MONTHS} where project_id = ${projectId} and stream = ${stream}
-      and month in (select month from forgotten)`
+    delete from ${COVERAGE}
+    where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.settled} and date = any(${days})`
   return changeDays(warehouse, projectStream, days, forget)
 }
 

@@ -13,7 +13,7 @@ import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
 import { type MadeObject, madeByMigrations, withSchemas } from './migrations.ts'
 import { runQuery } from './sql-files.ts'
-import { forgetStreams, missingOf, type Relations, readRelations } from './stream-tables.ts'
+import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 
 /*
  * Detects and recreates dropped objects. Data tables, views, functions, triggers and the calendar can be recreated, because the
@@ -87,7 +87,8 @@ export async function repairMigrated(tx: Transaction): Promise<string[]> {
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
   // Views that read a report are recreated from its text.
   await sql`delete from ${sql.table('ops.views')} where name = any(${names('function')})`.execute(db)
-  await forgetStreams(tx, names('table'))
+  // Nothing of their streams is read any more: a first read is no change of the service.
+  await sql`delete from ${sql.table('ops.coverage')} where stream = any(${names('table')})`.execute(db)
   return [`${listSome(missing.map((object) => nameOf(object, tx)))}: missing, and made again`]
 }
 

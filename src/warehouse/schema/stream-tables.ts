@@ -174,16 +174,9 @@ async function repairTable(tx: Transaction, table: KnownTable): Promise<string |
     const additions = added.map(({ definition }) => sql`add column ${definition}`)
     await sql`alter table ${dataTable(stream.table)} ${sql.join(additions)}`.execute(tx.db)
   }
-  const days = await forgetStreams(tx, [stream.table])
-  return `${missing}: missing, and made again; ${count(days, 'day')} to be read again`
-}
-
-/** Nothing of these streams is read any more: a first read is no change of the service. Returns how many days are forgotten. */
-export async function forgetStreams({ db }: Transaction, names: readonly string[]): Promise<number> {
-  const { numAffectedRows } = await sql`
-    with months as (delete from ${sql.table('ops.coverage_months')} where stream = any(${names}))
-    delete from ${sql.table('ops.coverage')} where stream = any(${names})`.execute(db)
-  return Number(numAffectedRows)
+  // Nothing of the stream is read any more: a first read is no change of the service.
+  const forgotten = await tx.db.deleteFrom('ops.coverage').where('stream', '=', stream.table).executeTakeFirst()
+  return `${missing}: missing, and made again; ${count(Number(forgotten.numDeletedRows), 'day')} to be read again`
 }
 
 function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {
