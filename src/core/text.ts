@@ -67,7 +67,7 @@ export function printable(text: string): string {
 
 /* CSV (RFC 4180) for spreadsheets. */
 
-type CsvValue = string | number | boolean | null
+export type CsvValue = string | number | boolean | null
 
 export function csvText(header: readonly string[], rows: readonly (readonly CsvValue[])[]): string {
   return `${[header, ...rows].map((row) => row.map(cell).join(',')).join('\r\n')}\r\n`

@@ -3,7 +3,7 @@ import type { Range } from '../core/day.ts'
 import { UsageError } from '../core/errors.ts'
 import { clip, didYouMean, grouped, listSome } from '../core/text.ts'
 
-/* What every tool gives: sentences to quote, and the same as data, in which texts of the service and of callers are inert. */
+/* What every tool gives: sentences to quote, and the same as data. */
 
 export const TEXT_LENGTH = 160
 export const MOST_IN_LIST = 12

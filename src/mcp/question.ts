@@ -72,7 +72,7 @@ export async function openDesk(warehouse: Warehouse, all: readonly ReportConfig[
   }
 }
 
-export async function findProject({ run }: Desk, asked: string | undefined): Promise<Named> {
+export async function findProject({ run }: Desk, asked: string | undefined) {
   const projects = await run(
     sql<Named>`select project_id as id, coalesce(name, project_id) as name from ${dataTable('projects')} order by 2, 1`,
   )

@@ -316,7 +316,7 @@ class LiteralCompiler extends PostgresQueryCompiler {
     this.append(literal(value))
   }
 
-  /** As people type it. Behind a schema, a name that is no more than a keyword needs no quotes. */
+  /** As people type it: behind a schema, even a keyword needs no quotes. */
   protected override visitSchemableIdentifier(node: SchemableIdentifierNode): void {
     const { schema, identifier } = node
     if (schema?.name === 'visibility' && IDENTIFIER.test(identifier.name)) this.append(`visibility.${identifier.name}`)

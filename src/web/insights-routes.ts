@@ -11,7 +11,6 @@ import type { ServerOptions } from './server-options.ts'
 
 // The numbers change with a sync, which clears the cache.
 const TTL_MS = 15_000
-const MOST_ROWS = 100_000
 
 /** The insights pages, and their sections as files. */
 export function insightsRoutes(app: FastifyInstance, { view, version }: Pick<ServerOptions, 'view' | 'version'>): void {
@@ -41,9 +40,7 @@ export function insightsRoutes(app: FastifyInstance, { view, version }: Pick<Ser
     for (const section of SECTIONS[path])
       app.get(`${path}/${section}.csv`, async (request, reply) => {
         const filters = filtersOf(request.query, path)
-        const { header, rows } = await view.read((warehouse) =>
-          readAll(warehouse, { reports, filters }, { section, most: MOST_ROWS }),
-        )
+        const { header, rows } = await view.read((warehouse) => readAll(warehouse, { reports, filters }, section))
         const name = `${section}-${filters.range.from}-${filters.range.to}.csv`
         reply.header('content-disposition', `attachment; filename="${name}"`)
         return sendBody(request, reply, 'text/csv; charset=utf-8', await bodyOf(redactor.text(csvText(header, rows))))

@@ -122,7 +122,7 @@ where project_id = ${context.project} and ${id} is not null order by 2, 1 limit 
   return found
 }
 
-function chooseBrands({ brands, brand }: Question, asked: readonly string[]): Named[] {
+function chooseBrands({ brands, brand }: Question, asked: readonly string[]) {
   const of = (isOwn: boolean) => brands.filter((one) => one.isOwn === isOwn)
   if (asked.includes('own')) brand()
   const words = new Map<string, readonly Named[]>(Object.entries({ own: of(true), rivals: of(false), all: brands }))

@@ -5,7 +5,7 @@ import { dataTable } from '../../warehouse/database.ts'
 import { percent } from '../../web/insights/format.ts'
 import { channelsOf, columnOf, grouped, reportWith } from '../../web/insights/measure-statements.ts'
 import { numberOf } from '../../web/insights/measure-words.ts'
-import type { MeasuredRow } from '../../web/insights/rows.ts'
+import type { MeasuredRow, Row } from '../../web/insights/rows.ts'
 import { href } from '../../web/pages/layout.ts'
 import { find, inert, MOST_IN_LIST, quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aDay, aName, type Desk, defineTool, findProject, openQuestion } from '../question.ts'
@@ -80,7 +80,7 @@ export const checkData = defineTool({
 })
 
 /** The last runs and the reasons of quarantine, from the ledger, which a restricted reader may not read. */
-async function readLedger(desk: Desk, project: string): Promise<string[]> {
+async function readLedger(desk: Desk, project: string) {
   const schema = sql`to_regnamespace(quote_ident(${desk.warehouse.opsSchema}))`
   const [found] = await desk.run(sql<{ may: boolean | null }>`select has_schema_privilege(${schema}, 'usage') as may`)
   if (found?.may !== true) return ['The last runs and the reasons of quarantine are not visible to this role.']
@@ -89,9 +89,7 @@ async function readLedger(desk: Desk, project: string): Promise<string[]> {
 }
 
 type Reason = Record<'name' | 'words', string>
-type DayRow = MeasuredRow &
-  Record<'usual' | 'answers' | 'usual_answers', number | null> &
-  Record<'is_unusual' | 'are_unusual', boolean | null>
+type DayRow = MeasuredRow & Row<'usual answers usual_answers'> & Record<'is_unusual' | 'are_unusual', boolean | null>
 
 export const explainDay = defineTool({
   name: 'explain_day',

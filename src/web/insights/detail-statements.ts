@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import type { Dimension } from '../../core/vocabulary.ts'
-import { dataTable } from '../../warehouse/database.ts'
+import { dataTable as of } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { type Filters, type Subject, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
@@ -12,9 +12,7 @@ import {
   type Context,
   charted,
   compared,
-  type Fragment,
   named,
-  reportName,
   type Statement,
   shareOf,
   sums,
@@ -29,9 +27,8 @@ type GroupRow = ComparedRow & Row<'grouped_by id name rival rival_visibility who
 export const DETAIL_STATEMENTS = {
   trend(context) {
     const report = reportOf(context)
-    const stream = reportName(context.reports, report)
     const rows = charted(context, {
-      ...{ from: stream, where: subjectIn(context, report), stream },
+      ...{ report, where: subjectIn(context, report) },
       sums: sql`sum(r.visibility_count) as k, sum(r.visibility_total) as n`,
       columns: sql`${shareOf('visibility')}, k as visibility_count, n as answers`,
     })
@@ -54,16 +51,17 @@ order by n >= ${ENOUGH} desc, visibility desc nulls last, brand, c.brand_id`
     return { report, shown: 50, sql: rows }
   },
 
-  'by-model': (context) => breakdown(context, reportOf(context), 'model'),
-  'by-topic': (context) => breakdown(context, reportOf(context), 'subject'),
-  prompts: (context) => breakdown(context, reportOf(context, 'prompt_id'), 'subject'),
+  'by-model': (context) => breakdown(context, 2),
+  'by-topic': (context) => breakdown(context, 1),
+  prompts: (context) => breakdown(context, 1, 'prompt_id'),
 
   chats({ filters, project, hasContents }) {
-    const contents = ['messages', 'sources', 'brands_mentioned']
-    const columns = contents.map((name) => (hasContents ? `t.${name}` : `null::jsonb as ${name}`)).join(', ')
-    const join = sql`left join ${dataTable('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n`
-    const rows = sql<ChatRow>`select c.date, c.chat_id, c.model_id, c.model_channel_id, ${sql.raw(columns)}, count(*) over () as whole_count
-from ${dataTable('chats')} c
+    const columns = hasContents
+      ? sql`t.messages, t.sources, t.brands_mentioned`
+      : sql`null::jsonb as messages, null::jsonb as sources, null::jsonb as brands_mentioned`
+    const join = sql`left join ${of('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id\n`
+    const rows = sql<ChatRow>`select c.date, c.chat_id, c.model_id, c.model_channel_id, ${columns}, count(*) over () as whole_count
+from ${of('chats')} c
 ${hasContents ? join : sql``}where ${ofChats(project, filters)}
 order by ${hasContents ? sql`t.messages is null, ` : sql``}c.date desc, c.model_id, c.chat_id`
     return { views: ['chats'], shown: 20, sql: rows }
@@ -77,8 +75,8 @@ order by ${hasContents ? sql`t.messages is null, ` : sql``}c.date desc, c.model_
     >`select s.source ->> 'domain' as domain, count(distinct c.chat_id) as answers,
   sum(case when s.source ->> 'citationCount' ~ '^\\d{1,9}$' then (s.source ->> 'citationCount')::integer end) as citation_count,
   count(*) over () as whole_count
-from ${dataTable('chats')} c
-join ${dataTable('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id
+from ${of('chats')} c
+join ${of('chat_contents')} t on t.project_id = c.project_id and t.chat_id = c.chat_id
 cross join lateral jsonb_array_elements(case jsonb_typeof(t.sources) when 'array' then t.sources else '[]' end) s(source)
 where s.source ->> 'domain' is not null and ${ofChats(project, filters)}
 group by 1
@@ -90,10 +88,10 @@ order by citation_count desc nulls last, answers desc, domain`,
     const missing = report === undefined ? 'No report of domains by prompt and model is configured.' : undefined
     const rows = sql<SourcePromptRow>`select a.prompt_id, a.prompt, a.topic, a.model_id, count(distinct a.week) as weeks, max(a.week) as last_week,
   max(a.best_rival_visibility) as best_rival_visibility, count(*) over () as whole_count
-from ${dataTable('absent_prompts')} a
+from ${of('absent_prompts')} a
 where a.project_id = ${project} and a.own_brand_id = ${own} and ${between('a.week', weeksIn(filters.range))} and a.is_complete
   and exists (
-    select from ${dataTable(report?.name ?? '')} r
+    select from ${of(report?.name ?? '')} r
     where r.project_id = a.project_id and r.prompt_id = a.prompt_id and r.model_id is not distinct from a.model_id
       and r.domain = ${filters.subject.domain} and r.date between a.week and a.week + 6
   )
@@ -108,8 +106,8 @@ order by sum(a.answers) >= ${ENOUGH} desc, weeks desc, best_rival_visibility des
     shown: 50,
     sql: sql<Row<'url title rival_names citation_count last_week whole_count'>>`with p as (
   select url_key, url, title, rival_names, citation_count, week
-  from ${dataTable('page_gaps_weekly')}
-  where project_id = ${project}${ofDomain(filters)} and ${between('week', weeksIn(filters.range))} and is_complete
+  from ${of('page_gaps_weekly')}
+  where project_id = ${project}${filters.subject.domain === undefined ? sql`` : sql` and domain = ${filters.subject.domain}`} and ${between('week', weeksIn(filters.range))} and is_complete
 )
 select (array_agg(url order by week desc))[1] as url, (array_agg(title order by week desc))[1] as title,
   array(select distinct name from p o cross join unnest(o.rival_names) name where o.url_key = p.url_key order by name) as rival_names,
@@ -119,11 +117,6 @@ group by url_key
 order by citation_count desc nulls last, url`,
   }),
 } satisfies Record<string, (context: Context) => Statement>
-
-/** Without a domain, pages of all of them. */
-function ofDomain({ subject: { domain } }: Filters): Fragment {
-  return domain === undefined ? sql`` : sql` and domain = ${domain}`
-}
 
 type Breakdown = [date: 'date', subject: 'prompt_id' | 'topic_id', model: 'model_id' | 'model_channel_id']
 
@@ -135,44 +128,44 @@ function reportOf({ filters: { subject }, reports }: Context, column?: 'prompt_i
 }
 
 /** Conditions for those columns of `alias` of which a page is about one value. */
-function isSubject({ topic, prompt, model, channel }: Subject, alias: string, columns: readonly Dimension[]): Fragment {
+function isSubject({ topic, prompt, model, channel }: Subject, alias: string, columns: readonly Dimension[]) {
   const values: Partial<Record<Dimension, string | undefined>> = {
     topic_id: topic,
     prompt_id: prompt,
     model_id: model,
     model_channel_id: channel,
   }
-  const given = columns.filter((column) => values[column] !== undefined)
-  return sql.join(
-    given.map((column) => sql` and ${sql.raw(`${alias}.${column}`)} = ${values[column]}`),
-    sql``,
+  const conditions = columns.map((column) =>
+    values[column] === undefined ? sql`` : sql` and ${sql.raw(`${alias}.${column}`)} = ${values[column]}`,
   )
+  return sql.join(conditions, sql``)
 }
 
 /** The conditions for the rows of a report `r` that the page is about. */
-function subjectIn({ project, filters: { subject } }: Context, report: Dimension[]): Fragment {
+function subjectIn({ project, filters: { subject } }: Context, report: Dimension[]) {
   const columns = isSubject(subject, 'r', report)
   if (subject.topic === undefined || report.includes('topic_id')) return columns
-  const prompts = sql`select prompt_id from ${dataTable('prompts')} where project_id = ${project} and topic_id = ${subject.topic}`
+  const prompts = sql`select prompt_id from ${of('prompts')} where project_id = ${project} and topic_id = ${subject.topic}`
   return sql`${columns} and r.prompt_id in (${prompts})`
 }
 
 /** The conditions for the chats `c` of a prompt, and of one model or channel if the page is about it. */
-function ofChats(project: string, { range, subject }: Filters): Fragment {
+function ofChats(project: string, { range, subject }: Filters) {
   const columns = isSubject(subject, 'c', ['prompt_id', 'model_id', 'model_channel_id'])
   return sql`c.project_id = ${project}${columns} and ${between('c.date', range)}`
 }
 
 /** The own brand and the most visible rival in each group, where the own brand is weakest first; few answers come last. */
-function breakdown(context: Context, report: Breakdown, by: 'subject' | 'model'): Statement<GroupRow> {
+function breakdown(context: Context, by: 1 | 2, subject?: 'prompt_id'): Statement<GroupRow> {
   const { project, filters, before, own } = context
-  const dimension = by === 'subject' ? report[1] : report[2]
+  const report = reportOf(context, subject)
+  const dimension = report[by]
   const column = sql.raw(dimension)
   const { name, join } = named(context, dimension, sql`g.id`)
   const ofOwn = (value: string) => sql`max(s.${sql.raw(value)}) filter (where s.brand_id = ${own})`
   // A brand that is tracked since a day of these periods counts in the answers since then; any other, in all answers of the group.
   const first = (before.from < filters.range.from ? before : filters.range).from
-  const isNew = sql`(select first_seen_on > ${first} from ${dataTable('brands')} where project_id = ${project} and brand_id = ${own})`
+  const isNew = sql`(select first_seen_on > ${first} from ${of('brands')} where project_id = ${project} and brand_id = ${own})`
   const answers = (value: string) =>
     sql`case when ${isNew} then ${ofOwn(value)} else max(s.${sql.raw(value)}) end as ${sql.raw(value)}`
   const rows = sql<GroupRow>`with s as (

@@ -62,19 +62,8 @@ export interface Filters {
   print: boolean
 }
 
-const KNOWN = [
-  'project',
-  'period',
-  'from',
-  'to',
-  'grain',
-  'compare',
-  'brand',
-  'rival',
-  'week',
-  'page',
-  'print',
-] as const
+const OF_ALL = ['project', 'period', 'from', 'to', 'grain', 'compare', 'brand'] as const
+const KNOWN = [...OF_ALL, 'rival', 'week', 'page', 'print'] as const
 /** The longest first: the default is one that there is a period before to compare with. */
 const DEFAULT_PERIODS: readonly Period[] = ['90d', '4w']
 // A shorter range has hardly a week to draw.

@@ -20,9 +20,8 @@ const LEAST_LABELLED = 0.3
 // Beyond this, points would touch each other.
 const MOST_POINTS = 35
 
-/** Where things lie in the chart, as shares of its width and height from the top left. */
+/** Where each x and a value lie in the chart, as shares of its width and height from the top left. */
 interface Frame {
-  /** Of each x. */
   across: number[]
   down(value: number): number
 }
@@ -150,13 +149,8 @@ function dots(data: ChartData, { isFocus, points, line, colour }: Series, { acro
   return html`<g class="c${colour}${hasMeans ? ' days' : ''}" data-series="${colour}">${circles}</g>`
 }
 
-interface End extends Pick<Series, 'name' | 'colour'> {
-  index: number
-  value: number
-}
-
 /** Of each line the last x that is complete and has a value, or the last that has one. */
-function endsOf({ series, isComplete }: ChartData): End[] {
+function endsOf({ series, isComplete }: ChartData) {
   return series.flatMap(({ name, colour, line }) => {
     const complete = line.findLastIndex((value, index) => value !== null && isComplete[index])
     const index = complete >= 0 ? complete : line.findLastIndex((value) => value !== null)
@@ -258,17 +252,11 @@ export function sparkline(data: ChartData): Html | '' {
   return html`<svg class="spark c0" aria-hidden="true">${stretched(html`<path d="${path}"/>`)}<circle cx="100%" cy="${percentOf(down(values[last]!))}" r="3"/></svg>`
 }
 
-interface Axis {
-  ticks: number[]
-  /** How far down a value lies, 0 to 1. */
-  down(value: number): number
-}
-
 const STEPS = [1, 2, 2.5, 5, 10]
 const TICKS = 4
 
 /** Shares begin at zero, positions at 1, which is on top; a score has a scale of its own. */
-function axisOf(values: readonly number[], unit: Unit): Axis {
+function axisOf(values: readonly number[], unit: Unit) {
   const [lowest, highest] = [Math.min(...values), Math.max(...values)]
   const room = Math.max((highest - lowest) * 0.15, Math.abs(highest) * 0.02, 0.01)
   const [min, max] = {
@@ -285,5 +273,5 @@ function axisOf(values: readonly number[], unit: Unit): Axis {
   const count = Math.floor((to - from) / step + 1e-9)
   const ticks = Array.from({ length: count + 1 }, (_, index) => Number((from + index * step).toPrecision(12)))
   const share = (value: number) => (value - from) / (to - from)
-  return { ticks, down: (value) => (unit === 'position' ? share(value) : 1 - share(value)) }
+  return { ticks, down: (value: number) => (unit === 'position' ? share(value) : 1 - share(value)) }
 }

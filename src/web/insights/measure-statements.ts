@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
-import { dataTable } from '../../warehouse/database.ts'
+import { dataTable as of } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { ENOUGH } from './format.ts'
 import type { LeadRow, Row } from './rows.ts'
@@ -47,7 +47,7 @@ export function channelsOf(
   const column = columnOf(reports, 'channel')
   const id = sql.ref(`r.${column}`)
   const { name, join } = named({ project }, column, id)
-  return sql`select distinct ${id} as id, ${name} as name from ${dataTable(reportName(reports, reportWith(reports, ['date', column])))} r
+  return sql`select distinct ${id} as id, ${name} as name from ${of(reportName(reports, reportWith(reports, ['date', column])))} r
 ${join}where r.project_id = ${project} and ${id} is not null order by 2, 1`
 }
 
@@ -84,14 +84,13 @@ const MEASURES: Record<Metric, Measure> = {
 const isOf = (brands: readonly string[]) => sql`brand_id in (${sql.join(brands.length === 0 ? [''] : brands)})`
 
 /** A metric of brands by day, week or month, the newest first. */
-export function overTime(context: Context, { metric, report, where, brands }: Asked): Statement {
-  const { filters, reports } = context
-  const stream = reportName(reports, report)
+export function overTime(context: Context, { metric, report, where, brands }: Asked) {
+  const { filters } = context
   const [k, n] = MEASURES[metric]
   const whole = metric === 'share_of_voice' ? sql`sum(k) over (partition by w.at)` : sql`n`
   const ofVisibility = (value: Fragment) => (metric === 'visibility' ? value : sql`null`)
   const rows = charted(context, {
-    ...{ from: stream, where, stream, sums: sql`sum(${k}) as k, sum(${n}) as n` },
+    ...{ report, where, sums: sql`sum(${k}) as k, sum(${n}) as n` },
     columns: sql`w.at as name, k / nullif(${whole}, 0) as value, ${bounds('wilson', '', sql`k, n`, ofVisibility)}, k as count, ${whole} as sample`,
   })
   const at = sql.raw(filters.grain === 'day' ? 'date' : filters.grain)
@@ -102,22 +101,23 @@ export function overTime(context: Context, { metric, report, where, brands }: As
 }
 
 /** A metric of brands by a dimension, or as a whole, against the period before. Groups with few answers come last. */
-export function grouped(context: Context, asked: Asked & { column: Dimension | undefined }): Statement {
+export function grouped(context: Context, asked: Asked & { column: Dimension | undefined }) {
   const { project } = context
   const { metric, report, where, brands, column } = asked
-  const of = sql.raw(column ?? 'null')
-  const id = column === undefined ? of : sql`m.${of}`
-  const { name, join } = column === undefined ? { name: of, join: sql`` } : named(context, column, id)
-  const partition = column === undefined ? sql`` : sql`partition by ${of}`
+  const by = sql.raw(column ?? 'null')
+  const group = column === undefined ? sql`` : sql`r.${by}, `
+  const id = column === undefined ? by : sql`m.${by}`
+  const { name, join } = column === undefined ? { name: by, join: sql`` } : named(context, column, id)
+  const partition = column === undefined ? sql`` : sql`partition by ${by}`
   const wholes = sql`sum(k) over (${partition}) as n, sum(previous_k) over (${partition}) as previous_n`
   const rows = sql`select ${id} as id, ${name} as name, m.brand_id, coalesce(b.name, m.brand_id) as brand,
   ${measured(context, (value) => (metric === 'visibility' ? value : sql`null`))},
   k as count, n as sample, previous_n as previous_sample
 from (
-  select ${column === undefined ? sql`` : sql`${of}, `}brand_id, k, previous_k, ${metric === 'share_of_voice' ? wholes : sql`n, previous_n`}
+  select ${group}brand_id, k, previous_k, ${metric === 'share_of_voice' ? wholes : sql`n, previous_n`}
   from (
-  ${sums(context, report, column === undefined ? sql`r.brand_id` : sql`r.${of}, r.brand_id`, { where, measure: MEASURES[metric] })}
-  ) c
+  ${sums(context, report, sql`${group}r.brand_id`, { where, measure: MEASURES[metric] })}
+  ) r
 ) m
 ${brandsOf(project, 'm')}
 ${join}where n > 0 and m.${isOf(brands)}
@@ -133,7 +133,7 @@ export function headToHeadBy(context: Context, dimension: Dimension): Statement<
   const column = sql.raw(dimension)
   const { name, join } = named(context, dimension, sql`o.id`)
   const pair = isOf([own, rival])
-  const since = sql`(select max(first_seen_on) from ${dataTable('brands')} where project_id = ${project} and ${pair})`
+  const since = sql`(select max(first_seen_on) from ${of('brands')} where project_id = ${project} and ${pair})`
   const where = sql` and r.${pair} and r.date >= coalesce(${since}, r.date)`
   const rows = sql<RivalRow>`with s as (
   ${sums(context, ['date', dimension], sql`r.${column}, r.brand_id`, { where })}
@@ -146,7 +146,7 @@ export function headToHeadBy(context: Context, dimension: Dimension): Statement<
     ${shareOf('own_visibility', sql`o.k`, sql`o.n`)},
     ${shareOf('rival_visibility', sql`o.rival_k`, sql`o.rival_n`)},
     null::numeric as own_share_of_both, o.n as own_answers, o.rival_n as answers
-  from o join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = ${rival}
+  from o join ${of('brands')} b on b.project_id = ${project} and b.brand_id = ${rival}
   ${join})
 ${LEADS}
 order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, name`

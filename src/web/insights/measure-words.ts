@@ -5,7 +5,6 @@ import { CHART_KINDS } from './series.ts'
 
 /* A number in words: with its interval, its sample and a verdict. */
 
-/** A number of a brand. */
 export type Measured = MeasuredRow & Row<'name brand'> & Partial<Row<'is_complete is_provisional'>> & { metric: Metric }
 
 export const kindOf = (metric: Metric) => CHART_KINDS[metric === 'share_of_voice' ? 'share-of-voice' : metric]

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { addDays, countDays, type Day, type Range } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, count, grouped, listSome } from '../../core/text.ts'
+import { type CsvValue, clip, count, grouped, listSome } from '../../core/text.ts'
 import { readDiffering } from '../../ledger/days.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { batch, dataTable, runText, writtenOut } from '../../warehouse/database.ts'
@@ -19,8 +19,8 @@ export type Section = keyof typeof STATEMENTS
 type RowOf<Write> = Write extends (context: Context) => { sql: RawBuilder<infer R> } ? R : never
 /** What a row of each section has. */
 export type Rows = { [S in Section]: RowOf<(typeof STATEMENTS)[S]> }
-export type ChartSection = 'visibility' | 'share-of-voice' | 'position' | 'sentiment'
-export const CHARTS: readonly ChartSection[] = ['visibility', 'share-of-voice', 'position', 'sentiment']
+export const CHARTS = ['visibility', 'share-of-voice', 'position', 'sentiment'] as const
+export type ChartSection = (typeof CHARTS)[number]
 
 /** The sections of each page, in their order. */
 export const SECTIONS: Record<PagePath, readonly Section[]> = {
@@ -68,30 +68,28 @@ export async function readPage(warehouse: Warehouse, request: InsightsRequest) {
   return { ...known, extent: await extent(), names: await names(), omitting: await omitting() }
 }
 
-type Cell = string | number | boolean | null
+const MOST_ROWS = 100_000
 
 /** All rows of a section, for a file: as texts and numbers under the names of its columns. */
-export async function readAll(
-  warehouse: Warehouse,
-  request: InsightsRequest,
-  { section, most }: { section: Section; most: number },
-): Promise<{ header: string[]; rows: Cell[][] }> {
+export async function readAll(warehouse: Warehouse, request: InsightsRequest, section: Section) {
   const reader = await openReader(warehouse, request)
   if (section === 'head-to-head-by-model') reader.chooseRival((await reader.read('head-to-head')).rows)
   const { sql: query, missing } = await reader.prepare<unknown>(STATEMENTS[section])
   if (missing !== undefined) throw new UsageError(missing)
-  const run = (limited: RawBuilder<unknown>) => reader.all(limited as RawBuilder<Record<string, unknown>>)
-  const rows = await run(sql`${query}\nlimit ${most + 1}`)
+  type Cells = Record<string, unknown>
+  const rows = await reader.all(sql<Cells>`${query}\nlimit ${MOST_ROWS + 1}`)
   // A row of nulls has the names of the columns, too.
-  const [first] = rows.length > 0 ? rows : await run(sql`select t.* from (select) one left join (${query}) t on true`)
+  const [first] =
+    rows.length > 0 ? rows : await reader.all(sql<Cells>`select t.* from (select) one left join (${query}) t on true`)
   const header = Object.keys(first!)
-  if (rows.length > most) throw new UsageError(`from, to: more than ${grouped(most)} rows; choose a shorter range`)
+  if (rows.length > MOST_ROWS)
+    throw new UsageError(`from, to: more than ${grouped(MOST_ROWS)} rows; choose a shorter range`)
   const cell = (value: unknown) => (typeof value === 'object' && value !== null ? JSON.stringify(value) : value)
-  return { header, rows: rows.map((row) => header.map((name) => cell(row[name]) as Cell)) }
+  return { header, rows: rows.map((row) => header.map((name) => cell(row[name]) as CsvValue)) }
 }
 
 /** The tables and views of the data schema that the role may read. */
-export async function readableRelations({ db, schema }: Pick<Warehouse, 'db' | 'schema'>): Promise<Set<string>> {
+export async function readableRelations({ db, schema }: Pick<Warehouse, 'db' | 'schema'>) {
   const { rows } = await sql<{ name: string }>`
     select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = ${schema} and c.relkind in ('r', 'p', 'v') and has_table_privilege(c.oid, 'select')`.execute(db)
@@ -121,24 +119,22 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       filters.path === '/insights/prompt' && relations.has('chat_contents') && (await hasRows('chat_contents')),
   }
   const streamOf = ({ report }: Statement) => reportName(reports, report) || reportName(reports)
-  const daysOf = async (stream: string, range: Range, before: Range) =>
-    (await all(daysRead(context, stream, range, before)))[0]!
-  const pageStream = streamOf(STATEMENTS[SECTIONS[filters.path][0]!](context))
-  const days = await daysOf(pageStream, filters.range, filters.before)
+  const known = new Map<string, DaysRead>()
+  async function daysOf(stream: string, range = filters.range, before = filters.before) {
+    const key = [stream, range.from, before.from].join()
+    const days = known.get(key) ?? (await all(daysRead(project, stream, range, before)))[0]!
+    known.set(key, days)
+    return days
+  }
+  const days = await daysOf(streamOf(STATEMENTS[SECTIONS[filters.path][0]!](context)))
   const incomparable = whyIncomparable(days, filters.before)
-  const streams = new Map([[pageStream, incomparable]])
 
   /** Why the rows of a statement are not compared with those before; undefined if they are. */
-  async function whyNotCompared(statement: Statement): Promise<string | undefined> {
+  async function whyNotCompared(statement: Statement) {
     const { week } = statement
-    if (week !== undefined) {
-      const before = { from: addDays(week, -7), to: addDays(week, -1) }
-      return whyIncomparable(await daysOf(reportName(reports), { from: week, to: addDays(week, 6) }, before), before)
-    }
-    const stream = streamOf(statement)
-    if (incomparable === undefined && !streams.has(stream))
-      streams.set(stream, whyIncomparable(await daysOf(stream, filters.range, filters.before), filters.before))
-    return incomparable ?? streams.get(stream)
+    if (week === undefined) return incomparable ?? whyIncomparable(await daysOf(streamOf(statement)), filters.before)
+    const before = { from: addDays(week, -7), to: addDays(week, -1) }
+    return whyIncomparable(await daysOf(reportName(reports), { from: week, to: addDays(week, 6) }, before), before)
   }
 
   /** A statement for what can be compared; if it cannot be read, `missing` is the reason. */
@@ -154,9 +150,9 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   return {
     ...{ brands, own, days, incomparable, all, prepare, context },
     /** What the days of a stream leave open, and what they are compared with. */
-    async judge(stream: string): Promise<{ comparedWith: Range | undefined; notes: string[] }> {
+    async judge(stream: string) {
       const { range, before, comparison } = filters
-      const read = await daysOf(stream, range, before)
+      const read = await daysOf(stream)
       const why = incomparable ?? whyIncomparable(read, before)
       const gap = countDays(before) - read.whole_days_before
       const lack = why ?? (gap > 0 ? `In the period before, ${gap} days are incomplete.` : '')
@@ -164,7 +160,7 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       return { comparedWith: why === undefined ? before : undefined, notes }
     },
     /** The rival that was asked for, or the one that is named most often. */
-    chooseRival(leads: readonly Row<'rival_brand_id'>[]): Brand | undefined {
+    chooseRival(leads: readonly Row<'rival_brand_id'>[]) {
       const rivals = brands.filter(({ isOwn }) => !isOwn)
       const asked = filters.rival
       const rival =
@@ -173,10 +169,10 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       return rival
     },
     async read<S extends Section>(section: S, page = 1): Promise<Read<Rows[S]>> {
-      const { sql: query, missing, shown, isOfOwn } = await prepare<unknown>(STATEMENTS[section])
+      const { sql: query, missing, shown = 0, isOfOwn } = await prepare<unknown>(STATEMENTS[section])
       if (missing !== undefined) return { sql: '', rows: [], missing }
-      const offset = shown === undefined || page === 1 ? sql`` : sql` offset ${(page - 1) * shown}`
-      const limit = shown === undefined ? sql`` : sql`\nlimit ${shown}`
+      const offset = page === 1 ? sql`` : sql` offset ${(page - 1) * shown}`
+      const limit = shown === 0 ? sql`` : sql`\nlimit ${shown}`
       const text = writtenOut(slowDb, sql`${query}${limit}${offset};`)
       return { sql: text, rows: own === undefined && isOfOwn ? [] : await runText<Rows[S]>(slowDb, text) }
     },
@@ -187,12 +183,12 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
     },
     /** The first and the last day that were ever read of the project. */
     async extent() {
-      const [found] = await all(
+      const found = await all(
         sql<Record<'first' | 'last', Day>>`
           select first_day as first, last_day as last from ${dataTable('freshness')}
           where project_id = ${project} and stream = ${reportName(reports)} and first_day is not null`,
       )
-      return found
+      return found[0]
     },
     /** The names of what the page is about. */
     async names() {
@@ -229,7 +225,7 @@ function noteOnDays(read: DaysRead, range: Range): string {
 // With fewer days, a change would mostly show which days are missing.
 const LEAST_SHARE_BEFORE = 0.8
 
-function whyIncomparable({ whole_days_before }: DaysRead, before: Range): string | undefined {
+function whyIncomparable({ whole_days_before }: DaysRead, before: Range) {
   const all = countDays(before)
   if (all === 0) return 'Nothing is compared, as chosen.'
   const least = Math.ceil(LEAST_SHARE_BEFORE * all)
@@ -250,7 +246,7 @@ function missingFor(
   { views = [], report }: Statement,
   reports: readonly ReportConfig[],
   relations: ReadonlySet<string>,
-): string | undefined {
+) {
   const view = views.find((name) => !relations.has(name))
   if (view !== undefined)
     return `The view ${view} is not there, or the role may not read it: "visibility-sync migrate" names the report that it needs.`

@@ -16,7 +16,6 @@ interface Columns
   rival_names: string[] | string | null
 }
 
-/** A row with these columns. */
 export type Row<Names extends string> = {
   [Name in Words<Names>]: Name extends keyof Columns ? Columns[Name] : number | null
 }
@@ -31,9 +30,8 @@ export type ComparedRow =
 export type LeadRow = Row<'own_visibility own_visibility_low own_visibility_high own_share_of_both own_answers'> &
   Row<'rival_brand rival_visibility rival_visibility_low rival_visibility_high answers lead lead_verdict'>
 
-export type MoverRow =
-  Row<'brand_id brand is_own topic_id topic model_id grain q_value visibility previous_visibility'> &
-    Row<'change change_low change_high verdict answers previous_answers whole_count'>
+export type MoverRow = Row<'brand is_own topic_id topic model_id grain q_value visibility previous_visibility'> &
+  Row<'change change_low change_high verdict answers previous_answers whole_count'>
 
 /** A number with the interval and the count only of a share. */
 export type MeasuredRow = Row<'value sample'> &

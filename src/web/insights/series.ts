@@ -52,12 +52,7 @@ export const CHART_KINDS: Record<ChartSection, ChartKind> = {
   },
 }
 
-interface Point {
-  value: number | null
-  low: number | null
-  high: number | null
-  sample: number
-}
+type Point = Record<'value' | 'low' | 'high', number | null> & { sample: number }
 
 export type ChartData = ReturnType<typeof chartData>
 export type Series = ChartData['series'][number]
@@ -71,7 +66,7 @@ interface ChartRequest {
   /** The own brand. */
   focus: string | undefined
   from: Day
-  /** The brands of the project: if there are few, each has the same colour in every chart. */
+  /** If there are few, each has the same colour in every chart. */
   brands: readonly { id: string }[]
 }
 
@@ -80,8 +75,11 @@ const numberIn = (row: object, column: string) => {
   return typeof value === 'number' ? value : null
 }
 
-export function chartData(section: ChartSection, all: readonly ChartRow[], request: ChartRequest) {
-  const { grain, focus, from, brands } = request
+export function chartData(
+  section: ChartSection,
+  all: readonly ChartRow[],
+  { grain, focus, from, brands }: ChartRequest,
+) {
   const kind = CHART_KINDS[section]
   const at = (row: ChartRow) => row[grain === 'week' ? 'week' : 'date']!
   const sampleOf = (row: ChartRow) => numberIn(row, kind.sample) ?? 0

@@ -2,12 +2,12 @@ import { type RawBuilder, sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { addDays, type Day, type Range } from '../../core/day.ts'
 import type { BiView, Dimension } from '../../core/vocabulary.ts'
-import { dataTable } from '../../warehouse/database.ts'
+import { dataTable as of } from '../../warehouse/database.ts'
 import { reportBy } from '../../warehouse/schema/views.ts'
 import { chartRange, type Filters, periodsIn } from './filters.ts'
 import type { ChartRow, Words } from './rows.ts'
 
-/* Common parts of statements. Columns of our own are plain texts, since people read these statements; all else is a value or a name. */
+/* Common parts of statements. People read them, so columns of our own are plain text. All else is a value or a name. */
 
 export type Fragment = RawBuilder<unknown>
 
@@ -25,7 +25,7 @@ export interface Context {
   hasContents: boolean
 }
 
-/** The rows of a section. Everything but the page of a list: `limit` and `offset` are added by who shows pages. */
+/** The rows of a section, without the `limit` of a page. */
 export interface Statement<R = unknown> {
   sql: RawBuilder<R>
   /** The views and tables that it reads, and the breakdown of the report that it reads besides. */
@@ -43,13 +43,12 @@ export interface Statement<R = unknown> {
   week?: Day
 }
 
-/** A section's or another statement for what is asked. */
 export type Write<R> = (context: Context) => Statement<R>
 
 export const between = (column: string, { from, to }: Range) => sql`${sql.raw(column)} between ${from} and ${to}`
 
 /** A channel stays the same when the model behind it changes, so a report by channel is preferred. */
-export function byChannelIfThere(reports: readonly ReportConfig[], of: Dimension): 'model_channel_id' | 'model_id' {
+export function byChannelIfThere(reports: readonly ReportConfig[], of: Dimension) {
   return reportBy(reports, ['date', of, 'model_channel_id']) === undefined ? 'model_id' : 'model_channel_id'
 }
 
@@ -59,7 +58,7 @@ export function reportName(reports: readonly ReportConfig[], dimensions: readonl
 }
 
 /** Filters of sums for a range and for the one that it is compared with, and the condition that selects both. */
-export function periods(column: string, range: Range, before: Range): Record<'now' | 'previous' | 'both', Fragment> {
+export function periods(column: string, range: Range, before: Range) {
   const adjoins = addDays(before.to, 1) === range.from
   return {
     now: sql`filter (where ${sql.raw(column)} >= ${range.from})`,
@@ -71,15 +70,15 @@ export function periods(column: string, range: Range, before: Range): Record<'no
 }
 
 /** The bounds of an interval under a name. */
-export function bounds(of: 'wilson' | 'change', name: string, counts: Fragment, shown = (bound: Fragment) => bound) {
-  const bound = (end: string) => sql`${shown(sql`${dataTable(`${of}_${end}`)}(${counts})`)} as ${sql.raw(name + end)}`
+export function bounds(kind: 'wilson' | 'change', name: string, counts: Fragment, shown = (bound: Fragment) => bound) {
+  const bound = (end: string) => sql`${shown(sql`${of(`${kind}_${end}`)}(${counts})`)} as ${sql.raw(name + end)}`
   return sql`${bound('low')}, ${bound('high')}`
 }
 
 export const COUNTS = sql`k, n, previous_k, previous_n`
 
 /** A share and the bounds of its interval, under a name. */
-export function shareOf(name: string, k: Fragment = sql`k`, n: Fragment = sql`n`): Fragment {
+export function shareOf(name: string, k: Fragment = sql`k`, n: Fragment = sql`n`) {
   return sql`${k} / nullif(${n}, 0) as ${sql.raw(name)}, ${bounds('wilson', `${name}_`, sql`${k}, ${n}`)}`
 }
 
@@ -97,25 +96,25 @@ export function sums(
   report: readonly Dimension[],
   columns: Fragment,
   { where = sql``, measure: [k, n] = VISIBILITY }: { where?: Fragment; measure?: Measure } = {},
-): Fragment {
+) {
   const { now, previous, both } = periods('r.date', filters.range, before)
   return sql`select ${columns},
     sum(${k}) ${now} as k, sum(${n}) ${now} as n,
     sum(${k}) ${previous} as previous_k, sum(${n}) ${previous} as previous_n
-  from ${dataTable(reportName(reports, report))} r
+  from ${of(reportName(reports, report))} r
   where r.project_id = ${project}${where} and ${both}
   group by ${columns}`
 }
 
 /** The columns of a share that is compared with the one before, from such sums. */
-export function compared(context: Context): Fragment {
+export function compared(context: Context) {
   return sql`${shareOf('visibility')},
   k as visibility_count, n as answers, previous_k / nullif(previous_n, 0) as previous_visibility, previous_n as previous_answers,
   k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, ${verdictOf(context)} as verdict`
 }
 
 /** A metric, its change and what both are worth; only visibility has intervals and verdicts. */
-export function measured(context: Context, ofVisibility: (value: Fragment) => Fragment): Fragment {
+export function measured(context: Context, ofVisibility: (value: Fragment) => Fragment) {
   return sql`k / nullif(n, 0) as value, ${bounds('wilson', '', sql`k, n`, ofVisibility)},
   previous_k / nullif(previous_n, 0) as previous_value, k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change,
   ${bounds('change', 'change_', COUNTS, ofVisibility)},
@@ -123,17 +122,17 @@ export function measured(context: Context, ofVisibility: (value: Fragment) => Fr
 }
 
 /** Nothing is new if nothing is compared. */
-export function verdictOf({ before }: Context): Fragment {
-  const verdict = sql`${dataTable('verdict')}(${COUNTS})`
+export function verdictOf({ before }: Context) {
+  const verdict = sql`${of('verdict')}(${COUNTS})`
   return before.to < before.from ? sql`nullif(${verdict}, 'new')` : verdict
 }
 
 interface Charted {
-  /** Rows by brand and day, named `r`, and a condition for them. */
-  from: string
+  /** The report whose days show how complete each point is; by default that by day. */
+  report?: Dimension[]
+  /** Its rows or those of a view by brand and day, named `r`, and a condition for them. */
+  from?: string
   where?: Fragment
-  /** Whose days show how complete each point is; by default the report by day. */
-  stream?: string
   sums: Fragment
   /** The columns of a point, from the sums. */
   columns: Fragment
@@ -142,7 +141,7 @@ interface Charted {
 /** Sums by brand and day or week, with how complete each is. */
 export function charted(
   { project, filters, reports }: Context,
-  { from, where = sql``, stream = reportName(reports), ...rest }: Charted,
+  { report, from = reportName(reports, report), where = sql``, ...rest }: Charted,
 ): RawBuilder<ChartRow> {
   const { grain } = filters
   const range = periodsIn(chartRange(filters), grain)
@@ -157,15 +156,15 @@ export function charted(
   ${rest.columns}, d.is_complete, d.is_provisional
 from (
   select ${at('r.date')} as at, r.brand_id, ${rest.sums}
-  from ${dataTable(from)} r
+  from ${of(from)} r
   where r.project_id = ${project}${where} and ${between('r.date', range)}
   group by 1, 2
 ) w
 ${brandsOf(project, 'w')}
 left join (
   select ${at('s.date')} as at, count(*) filter (where s.is_complete) = ${days[grain]} as is_complete, bool_or(s.is_provisional) as is_provisional
-  from ${dataTable('data_status')} s
-  where s.project_id = ${project} and s.stream = ${stream} and ${between('s.date', range)}
+  from ${of('data_status')} s
+  where s.project_id = ${project} and s.stream = ${reportName(reports, report)} and ${between('s.date', range)}
   group by 1
 ) d on d.at = w.at
 order by w.at, brand, w.brand_id`
@@ -173,7 +172,7 @@ order by w.at, brand, w.brand_id`
 
 /** The brands `b` of the rows of an alias. */
 export const brandsOf = (project: string, rows: string) =>
-  sql`left join ${dataTable('brands')} b on b.project_id = ${project} and b.brand_id = ${sql.raw(rows)}.brand_id`
+  sql`left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = ${sql.raw(rows)}.brand_id`
 
 export const NAMES: Partial<Record<Dimension, { table: string; name: string }>> = {
   topic_id: { table: 'topics', name: 'name' },
@@ -183,27 +182,23 @@ export const NAMES: Partial<Record<Dimension, { table: string; name: string }>> 
 }
 
 /** The name of what a column has the id of, and the join that it needs. Models are named by their ids. */
-export function named(
-  { project }: Pick<Context, 'project'>,
-  column: Dimension,
-  id: Fragment,
-): { name: Fragment; join: Fragment } {
+export function named({ project }: Pick<Context, 'project'>, column: Dimension, id: Fragment) {
   const names = NAMES[column]
   if (names === undefined) return { name: id, join: sql`` }
   const { table, name } = names
-  const of = sql.raw(table)
-  const join = sql`left join ${dataTable(table)} ${of} on ${of}.project_id = ${project} and ${of}.${sql.raw(column)} = ${id}\n`
-  return { name: sql`coalesce(${of}.${sql.raw(name)}, ${id})`, join }
+  const alias = sql.raw(table)
+  const join = sql`left join ${of(table)} ${alias} on ${alias}.project_id = ${project} and ${alias}.${sql.raw(column)} = ${id}\n`
+  return { name: sql`coalesce(${alias}.${sql.raw(name)}, ${id})`, join }
 }
 
 /** How many days of a stream were read in the range and before it, how many of them are whole or may still change, and why. */
-export function daysRead({ project }: Context, stream: string, range: Range, before: Range): RawBuilder<DaysRead> {
+export function daysRead(project: string, stream: string, range: Range, before: Range): RawBuilder<DaysRead> {
   const now = (condition: Fragment) => sql`count(*) filter (where s.date >= ${range.from}${condition})`
   return sql`select ${now(sql``)} as days, ${now(sql` and s.is_complete`)} as whole_days,
   ${now(sql` and s.is_provisional`)} as provisional_days, ${now(sql` and s.state = 'held'`)} as held_days,
   ${now(sql` and s.state = 'unreconciled'`)} as unreconciled_days, ${now(sql` and s.state = 'quarantined'`)} as quarantined_days,
   count(*) filter (where s.date < ${range.from} and s.is_complete) as whole_days_before
-from ${dataTable('data_status')} s
+from ${of('data_status')} s
 where s.project_id = ${project} and s.stream = ${stream} and ${periods('s.date', range, before).both}`
 }
 

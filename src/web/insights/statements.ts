@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Dimension } from '../../core/vocabulary.ts'
-import { dataTable } from '../../warehouse/database.ts'
+import { dataTable as of } from '../../warehouse/database.ts'
 import { fillIn } from '../../warehouse/schema/sql-files.ts'
 import { chartRange, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
@@ -27,7 +27,6 @@ import {
  * breakdown over any range of days.
  */
 
-type SummaryRow = Required<MeasuredRow> & Row<'metric answers previous_answers'>
 type TopicRow = ComparedRow & Row<'topic_id topic model'> & Partial<Row<'model_id model_channel_id'>>
 type RankedRow = MoverRow & Row<'judged_count clear_count'> & Partial<Row<'comparison_is_complete'>>
 type AbsentRow = Row<'prompt_id prompt topic model_id weeks_absent last_week answers whole_count'> &
@@ -41,9 +40,9 @@ export const FIRST_STATEMENTS = {
     const { project, own, filters, before } = context
     const { now, previous, both } = periods('date', filters.range, before)
     const days = (metric: string, view: string, k: string, n: string) =>
-      sql`select ${metric} as metric, date, ${sql.raw(k)} as k, ${sql.raw(n)} as n, answers from ${dataTable(view)} where project_id = ${project} and brand_id = ${own} and ${both}`
+      sql`select ${metric} as metric, date, ${sql.raw(k)} as k, ${sql.raw(n)} as n, answers from ${of(view)} where project_id = ${project} and brand_id = ${own} and ${both}`
     const ofVisibility = (value: Fragment) => sql`case metric when 'visibility' then ${value} end`
-    const rows = sql<SummaryRow>`with d as (
+    const rows = sql<Required<MeasuredRow> & Row<'metric answers previous_answers'>>`with d as (
   ${days('visibility', 'visibility_daily', 'visibility_count', 'answers')}
   union all
   ${days('share_of_voice', 'share_of_voice_daily', 'mention_count', 'all_mentions')}
@@ -79,7 +78,7 @@ order by place`
       return {
         views: ['share_of_voice_weekly'],
         sql: sql<ChartRow>`select week, brand_id, brand, is_own, share_of_voice, mention_count, all_mentions, answers, is_complete, is_provisional
-from ${dataTable('share_of_voice_weekly')}
+from ${of('share_of_voice_weekly')}
 where project_id = ${project} and ${between('week', weeksIn(chartRange(filters)))}
 order by week, brand, brand_id`,
       }
@@ -103,7 +102,7 @@ order by week, brand, brand_id`,
 from (
   ${sums(context, report, sql`r.topic_id, r.${model}`, { where: sql` and r.brand_id = ${own}` })}
 ) c
-${join}left join ${dataTable('topics')} t on t.project_id = ${project} and t.topic_id = c.topic_id
+${join}left join ${of('topics')} t on t.project_id = ${project} and t.topic_id = c.topic_id
 where n > 0
 order by topic, c.topic_id, c.${model}`
     return { report, sql: rows }
@@ -117,12 +116,12 @@ order by topic, c.topic_id, c.${model}`
   )`
     const rows = sql<LeadRow & Row<'rival_brand_id'>>`with d as (
   select date, brand_id, brand, visibility_count, answers, mention_count
-  from ${dataTable('visibility_daily')}
+  from ${of('visibility_daily')}
   where project_id = ${project} and ${between('date', filters.range)}
 ), p as (
   -- Only days count on which both are tracked.
   select o.brand_id as own_id, r.brand_id as rival_id, greatest(o.first_seen_on, r.first_seen_on, ${filters.range.from}) as since
-  from ${dataTable('brands')} o join ${dataTable('brands')} r on r.project_id = o.project_id and not r.is_own
+  from ${of('brands')} o join ${of('brands')} r on r.project_id = o.project_id and not r.is_own
   where o.project_id = ${project} and o.brand_id = ${own}
 ), compared as (
   select o.brand as own_brand, p.rival_id as rival_brand_id, r.brand as rival_brand,
@@ -145,7 +144,7 @@ order by least(own_answers, answers) >= ${ENOUGH} desc, rival_visibility desc nu
     ${shareOf('rival_visibility', sql`sum(rival_visibility_count)`, sql`sum(answers)`)},
     sum(own_mention_count) / nullif(sum(own_mention_count) + sum(rival_mention_count), 0) as own_share_of_both,
     sum(own_answers) as own_answers, sum(answers) as answers
-  from ${dataTable('head_to_head_weekly')}
+  from ${of('head_to_head_weekly')}
   where project_id = ${project} and ${between('week', weeksIn(filters.range))}
     and own_brand_id = ${own} and rival_brand_id = ${rival}
   group by own_brand, rival_brand, model_id
@@ -170,7 +169,7 @@ order by least(own_answers, answers) >= ${ENOUGH} desc, lead nulls last, model_i
     const rows = sql<RankedRow>`select rank, brand_id, brand, is_own, topic_id, topic, model_id, grain, visibility, previous_visibility, change, change_low, change_high, verdict,
   clarity, q_value, visibility_count, answers, previous_visibility_count, previous_answers, week, is_complete, comparison_is_complete,
   ${counts}
-from ${dataTable('movers_weekly')}
+from ${of('movers_weekly')}
 where project_id = ${project} and week = ${week}
 order by rank, clarity desc, brand_id, topic_id, model_id`
     return { views: ['movers_weekly'], isComparison: true, shown: 12, week, sql: rows }
@@ -195,7 +194,7 @@ order by rank, clarity desc, topic_id, model_id`,
   max(best_rival_visibility) as best_rival_visibility,
   (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week,
   count(*) over () as whole_count
-from ${dataTable('absent_prompts')}
+from ${of('absent_prompts')}
 where project_id = ${project} and own_brand_id = ${own}
   and ${between('week', weeksIn(filters.range))} and is_complete
 group by prompt_id, prompt, topic_id, topic, model_id
@@ -208,13 +207,13 @@ order by sum(answers) >= ${ENOUGH} desc, weeks_absent desc, best_rival_visibilit
     const rows = sql<SourceRow & Row<'answers retrieved_share retrieved_share_low retrieved_share_high'>>`with s as (
   select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
     ${wholeSum('citation_count')} as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count
-  from ${dataTable('sources_weekly')}
+  from ${of('sources_weekly')}
   ${where}
   group by domain, is_own, is_rival
 ), a as (
   -- A domain is not in every week; the answers of a week count in any case.
   select ${wholeSum('answers')} as answers
-  from (select week, max(answers) as answers from ${dataTable('sources_weekly')} ${where} group by week) w
+  from (select week, max(answers) as answers from ${of('sources_weekly')} ${where} group by week) w
 )
 select s.domain, s.classification, s.is_own, s.is_rival, s.citation_count, s.retrieved_chat_count, a.answers,
   ${shareOf('retrieved_share', sql`s.retrieved_chat_count`, sql`a.answers`)},
@@ -232,7 +231,7 @@ order by s.citation_count desc nulls last, s.retrieved_chat_count desc nulls las
     >`select domain, (array_agg(classification order by week desc))[1] as classification, is_own, is_rival,
   sum(citation_count) as citation_count, ${wholeSum('retrieved_chat_count')} as retrieved_chat_count,
   max(prompts) as most_prompts_in_a_week, count(*) as weeks, max(week) as last_week, count(*) over () as whole_count
-from ${dataTable('source_gaps')}
+from ${of('source_gaps')}
 where project_id = ${project} and own_brand_id = ${own} and is_complete
   and ${between('week', weeksIn(filters.range))}
 group by domain, is_own, is_rival
@@ -257,12 +256,12 @@ function chartOf(
   context: Context,
   view: 'visibility_daily' | 'share_of_voice_daily',
   point: { sums: Fragment; columns: Fragment },
-): Statement<ChartRow> {
+) {
   return { views: [view], sql: charted(context, { from: view, ...point }) }
 }
 
 /** Means of the service, weighted by their counts. */
-function chartOfMean(context: Context, name: 'position' | 'sentiment'): Statement<ChartRow> {
+function chartOfMean(context: Context, name: 'position' | 'sentiment') {
   return chartOf(context, 'visibility_daily', {
     sums: sql.raw(`sum(r.${name}_points) as k, sum(r.${name}_count) as n, sum(r.answers) as answers`),
     columns: sql.raw(`k / nullif(n, 0) as ${name}, n as ${name}_count, w.answers`),
@@ -283,13 +282,13 @@ select rank, m.brand_id, coalesce(b.name, m.brand_id) as brand, coalesce(b.is_ow
   case when level > 2 then '(all topics)' else coalesce(t.name, m.topic_id, '(no topic)') end as topic, model_id,
   (array['topic and model', 'topic', 'model', 'brand'])[level] as grain,
   k / n as visibility, previous_k / previous_n as previous_visibility, k / n - previous_k / previous_n as change,
-  ${bounds('change', 'change_', COUNTS)}, ${dataTable('verdict')}(${COUNTS}) as verdict, clarity, q_value,
+  ${bounds('change', 'change_', COUNTS)}, ${of('verdict')}(${COUNTS}) as verdict, clarity, q_value,
   k as visibility_count, n as answers, previous_k as previous_visibility_count, previous_n as previous_answers,
   ${counts}
 from (
 ${sql.raw(fillIn('{part ranked_movers}', { schema, opsSchema: '' }))}
 ) m
-left join ${dataTable('brands')} b on b.project_id = m.project_id and b.brand_id = m.brand_id
-left join ${dataTable('topics')} t on t.project_id = m.project_id and t.topic_id = m.topic_id
+left join ${of('brands')} b on b.project_id = m.project_id and b.brand_id = m.brand_id
+left join ${of('topics')} t on t.project_id = m.project_id and t.topic_id = m.topic_id
 order by rank, clarity desc, m.brand_id, m.topic_id, model_id`
 }

@@ -187,7 +187,7 @@ function summed(rows: readonly Cell[], keyOf: (row: Cell) => [id: string, name: 
   return [...sums.values()].sort((a, b) => b.count / b.answers - a.count / a.answers)
 }
 
-function totalOf(parts: readonly Pick<Sum, 'count' | 'answers'>[]): Pick<Sum, 'count' | 'answers'> {
+function totalOf(parts: readonly Sum[]) {
   const sum = (column: 'count' | 'answers') => parts.reduce((all, part) => all + part[column], 0)
   return { count: sum('count'), answers: sum('answers') }
 }

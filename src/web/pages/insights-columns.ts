@@ -14,7 +14,7 @@ type Content = Html | string | false
 export interface Column<R> {
   head: Content
   cell: (row: R) => Content
-  className?: string
+  className?: string | undefined
   /** It names the row. */
   isName?: true
 }
@@ -33,10 +33,7 @@ export function dataTable<R>(label: string, columns: readonly Column<R>[], rows:
   )
 }
 
-export const words = <R>(head: Content, cell: (row: R) => Content, className?: string): Column<R> => ({
-  ...{ head, cell },
-  ...(className !== undefined && { className }),
-})
+export const words = <R>(head: Content, cell: (row: R) => Content, className?: string) => ({ head, cell, className })
 export const number = <R>(head: Content, cell: (row: R) => Content) => words(head, cell, 'n')
 export const name = <R>(head: Content, cell: (row: R) => Content, className?: string): Column<R> => ({
   ...words(head, cell, className),

@@ -3,7 +3,7 @@ import { clip, count, listSome } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, type Filters, subjectAddress } from '../insights/filters.ts'
 import { ENOUGH, percent, whole } from '../insights/format.ts'
-import { CHARTS, type Found, SECTIONS } from '../insights/read-page.ts'
+import { CHARTS, type Found, SECTIONS, type Section } from '../insights/read-page.ts'
 import type { Row } from '../insights/rows.ts'
 import { filterBar, rangeWords } from './filter-bar.ts'
 import { chartOf, tiles } from './insights-charts.ts'
@@ -67,7 +67,7 @@ function reportHead({ now, filters, found }: InsightsPage, project: string): Htm
 
 function sections(filters: Filters, found: Found): Html {
   const { own } = found
-  const withoutOwn = [...CHARTS, 'movers', 'sources']
+  const withoutOwn: Section[] = [...CHARTS, 'movers', 'sources']
   const shown = SECTIONS['/insights'].filter(isPanel).filter((id) => own !== undefined || withoutOwn.includes(id))
   return html`${own === undefined ? noOwnBrand(found) : headlines(filters, found, own.name)}${own !== undefined && !filters.print && nextSteps(filters, found, own.name)}
 <div class="panels">${shown.map((id) => panel(filters, found, id))}</div>

@@ -3,7 +3,7 @@ import { count } from '../../core/text.ts'
 import { type Html, html } from '../html.ts'
 import { address, COMPARISONS, type Filters, mondayOf, weeksIn } from '../insights/filters.ts'
 import { percent, points, verdictFor, whole } from '../insights/format.ts'
-import type { Found, Read, Rows, Section } from '../insights/read-page.ts'
+import type { ChartSection, Found, Read, Rows, Section } from '../insights/read-page.ts'
 import type { ChartRow, LeadRow, Row } from '../insights/rows.ts'
 import { CHART_KINDS } from '../insights/series.ts'
 import { chart, chartOf, heatMap, isByChannel } from './insights-charts.ts'
@@ -44,10 +44,10 @@ type Write<R> = (filters: Filters, found: Found, read: Read<R>) => Panel<R>
 const ownName = ({ own }: Found) => own?.name ?? 'the own brand'
 
 const PANELS: { [S in PanelId]: Write<Rows[S]> } = {
-  visibility: (...page) => chartPanel('visibility', page),
-  'share-of-voice': (...page) => chartPanel('share-of-voice', page),
-  position: (...page) => chartPanel('position', page),
-  sentiment: (...page) => chartPanel('sentiment', page),
+  visibility: chartPanel('visibility'),
+  'share-of-voice': chartPanel('share-of-voice'),
+  position: chartPanel('position'),
+  sentiment: chartPanel('sentiment'),
 
   'topics-by-model': (filters, found, { rows }) => ({
     title: isByChannel(rows) ? 'Topics by channel' : 'Topics by model',
@@ -113,7 +113,7 @@ const PANELS: { [S in PanelId]: Write<Rows[S]> } = {
     empty: null,
   }),
 
-  trend: (...page) => ({ ...chartPanel('visibility', page), isNarrow: false }),
+  trend: chartPanel('visibility', false),
 
   brands: () => ({
     title: 'You and rivals',
@@ -204,10 +204,12 @@ export function sqlOf(title: string, sql: string, summary = 'SQL'): Html {
   return html`<details class="sql"><summary>${summary}</summary><pre tabindex="0" role="region" aria-label="SQL of ${title}"><code>${sql}</code></pre></details>`
 }
 
-function chartPanel(kind: keyof typeof CHART_KINDS, [filters, found, { rows }]: Parameters<Write<ChartRow>>) {
+function chartPanel(kind: ChartSection, isNarrow = true): Write<ChartRow> {
   const { title, about } = CHART_KINDS[kind]
-  const body = () => chart(filters, title, chartOf(kind, filters, found, rows))
-  return { title, about, body, isNarrow: true }
+  return (filters, found, { rows }) => {
+    const body = () => chart(filters, title, chartOf(kind, filters, found, rows))
+    return { title, about, body, isNarrow }
+  }
 }
 
 function groups(
