@@ -2,7 +2,7 @@
 // have none yet. With --check it writes nothing, and exits with 1 if one of them is not current.
 import { readFileSync, writeFileSync } from 'node:fs'
 import * as z from 'zod'
-import { configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
+import { channelTwins, configSchema, DEFAULT_REPORTS } from '../dist/core/config/schema.js'
 import {
   COMMENTS,
   OPS_TABLES,
@@ -40,45 +40,73 @@ function loosen(node) {
   )
 }
 
-/** What a column means in more than one table, by its name. */
-function commonMeanings(notes) {
-  const counts = new Map()
-  for (const [column, text] of notes.flatMap(({ columns }) => Object.entries(columns))) {
-    const texts = counts.get(column) ?? new Map()
-    counts.set(column, texts.set(text, (texts.get(text) ?? 0) + 1))
-  }
-  const mostUsed = (texts) => [...texts].sort(([, a], [, b]) => b - a)[0]
-  const all = [...counts].map(([column, texts]) => [column, ...mostUsed(texts)])
-  return Object.fromEntries(all.flatMap(([column, text, times]) => (times > 1 ? [[column, text]] : [])))
+const FUNCTIONS = {
+  'wilson_low(k, n), wilson_high(k, n)': 'The ends of the 95 % interval of the share k / n (Wilson).',
+  'change_low(k, n, previous_k, previous_n), change_high(k, n, previous_k, previous_n)':
+    'The ends of the 95 % interval of the change of a share (Newcombe).',
+  'verdict(k, n, previous_k, previous_n)': 'The change in words: new, too_few, up, down or no_clear_change.',
+  'clarity(k, n, previous_k, previous_n)': 'How clear the change is. Above 1, its interval excludes zero.',
+  'p_value(clarity)': 'The probability of a change at least this clear if nothing changed (two-sided).',
+  'url_key(url)': 'The address without scheme, www., trailing slash, fragment and tracking parameters.',
+  'weekdays_before(day)': 'The same weekday of the eight weeks before.',
+}
+
+/** What a column means in more than one table, by its name, and these tables. */
+function commonMeanings(tables) {
+  const found = new Map()
+  for (const [table, { columns }] of Object.entries(tables))
+    for (const [column, text] of Object.entries(columns)) {
+      const texts = found.get(column) ?? new Map()
+      found.set(column, texts.set(text, [...(texts.get(text) ?? []), table]))
+    }
+  const mostUsed = (texts) => [...texts].sort(([, a], [, b]) => b.length - a.length)[0]
+  const all = [...found].map(([column, texts]) => [column, ...mostUsed(texts)])
+  return Object.fromEntries(all.flatMap(([column, text, of]) => (of.length > 1 ? [[column, { text, of }]] : [])))
 }
 
 function tablesPage() {
-  const reports = Object.fromEntries(DEFAULT_REPORTS.map((report) => [report.name, reportNote(report)]))
-  const common = commonMeanings([TABLES, reports, VIEWS, OPS_TABLES, SUM_VIEWS].flatMap(Object.values))
-  const section = ([name, { about, columns }]) => {
-    const own = Object.entries(columns).filter(([column, text]) => common[column] !== text)
-    const list = own.map(([column, text]) => `- \`${column}\`: ${text}`)
-    return [
-      `### ${name}`,
-      '',
-      about,
-      '',
-      `\`${Object.keys(columns).join(', ')}\``,
-      '',
-      ...list,
-      ...(list.length > 0 ? [''] : []),
-    ]
-  }
-  const all = (tables) => Object.entries(tables).flatMap(section)
+  const all = [...DEFAULT_REPORTS, ...channelTwins(DEFAULT_REPORTS)]
+  const data = { ...TABLES, ...Object.fromEntries(all.map((report) => [report.name, reportNote(report)])), ...VIEWS }
+  const common = commonMeanings(data)
+  const ops = { ...OPS_TABLES, ...SUM_VIEWS }
+  const commonOps = Object.fromEntries(
+    Object.entries(commonMeanings(ops)).filter(([column, { text }]) => common[column]?.text !== text),
+  )
+  const table = (columns) => [
+    '| column | meaning | in |',
+    '|---|---|---|',
+    ...Object.entries(columns)
+      .sort(([a], [b]) => a.localeCompare(b))
+      .map(([column, { text, of }]) => {
+        const links = of.map((name) => `[${name}](#${name})`).join(', ')
+        return `| ${column} | ${text} | ${of.length <= 3 ? links : of.length} |`
+      }),
+    '',
+  ]
+  const section =
+    (shared) =>
+    ([name, { about, columns }]) => {
+      const own = Object.entries(columns).filter(([column, text]) => shared[column]?.text !== text)
+      const list = own.map(([column, text]) => `- \`${column}\`: ${text}`)
+      return [
+        `### ${name}`,
+        '',
+        about,
+        '',
+        `\`${Object.keys(columns).join(', ')}\``,
+        '',
+        ...list,
+        ...(list.length > 0 ? [''] : []),
+      ]
+    }
   return `${[
     '# Tables',
     '',
-    'This page and the comments in the database are made from one source, `sql/comments.json`, by',
-    '`npm run generate`.',
+    'The database has the same texts as comments: `\\d+` in psql shows them, and BI tools do beside the columns.',
     '',
     '## Which view answers which question',
     '',
-    '[The twelve questions](questions.md) has the SQL of each.',
+    '[The page of questions](questions.md) has the SQL of each.',
     '',
     '| question | views | need a report by |',
     '|---|---|---|',
@@ -90,7 +118,7 @@ function tablesPage() {
           .map((view) => `${view.needs.join(', ')}${view.of === undefined ? '' : ` of ${view.of}`}`)
           .filter((text) => text !== ''),
       )
-      return `| ${index + 1}. ${question} | ${views.join(', ')} | ${[...needs].join('; ')} |`
+      return `| ${index + 1}. ${question} | ${views.map((name) => `[${name}](#${name})`).join(', ')} | ${[...needs].join('; ')} |`
     }),
     '',
     'Ratios are always a ratio of sums, never an average of ratios:',
@@ -103,34 +131,49 @@ function tablesPage() {
     'group by 1, p.project_id, p.name, b.brand_id, b.name order by 1, 2, 4 desc;',
     '```',
     '',
+    '## Functions',
+    '',
+    'They take counts, not shares. k is the number of answers that name the brand, n the number of answers.',
+    '',
+    '| function | gives |',
+    '|---|---|',
+    ...Object.entries(FUNCTIONS).map(([name, text]) => `| \`${name}\` | ${text} |`),
+    '',
+    'A period of your own against the one before, here of 17 days:',
+    '',
+    '```sql',
+    'select project, brand, k / nullif(n, 0) as visibility, visibility.wilson_low(k, n) as low, visibility.wilson_high(k, n) as high,',
+    '       k / nullif(n, 0) - previous_k / nullif(previous_n, 0) as change, visibility.verdict(k, n, previous_k, previous_n) as verdict',
+    'from (',
+    '  select project, brand, brand_id,',
+    '         sum(visibility_count) filter (where date >= last_day - 16) as k, sum(answers) filter (where date >= last_day - 16) as n,',
+    '         sum(visibility_count) filter (where date < last_day - 16) as previous_k, sum(answers) filter (where date < last_day - 16) as previous_n',
+    '  from visibility.visibility_daily cross join (select current_date - 1 as last_day) days',
+    '  where is_own and date between last_day - 33 and last_day',
+    '  group by project_id, project, brand, brand_id',
+    ') sums',
+    'order by project, brand, brand_id;',
+    '```',
+    '',
     '## Columns that several tables have',
     '',
     'Below, each table lists its columns. It explains those that no other table has, or that mean something else in it.',
+    'The last column of this list names the tables, or says how many there are.',
     '',
-    '| column | meaning |',
-    '|---|---|',
-    ...Object.entries(common)
-      .sort(([a], [b]) => a.localeCompare(b))
-      .map(([column, text]) => `| ${column} | ${text} |`),
-    '',
+    ...table(common),
     '## Schema visibility',
     '',
     COMMENTS.schemas.schema,
+    'Columns of views are only ever added at the end, so what you build on a view survives upgrades.',
     '',
-    ...all(TABLES),
-    ...all(reports),
-    '## Views',
-    '',
-    'Ratios in views are ratios of sums, with their samples beside them. Columns are only ever added at the end, so what',
-    'you build on a view survives upgrades.',
-    '',
-    ...all(VIEWS),
+    ...Object.entries(data).flatMap(section(common)),
     '## Schema visibility_ops',
     '',
     COMMENTS.schemas.ops,
     '',
-    ...all(OPS_TABLES),
-    ...all(SUM_VIEWS),
+    ...table(commonOps),
+    ...Object.entries(ops).flatMap(section({ ...common, ...commonOps })),
+    '`npm run generate` makes this page from `sql/comments.json`.',
   ]
     .join('\n')
     .trimEnd()}\n`

@@ -69,7 +69,7 @@ order by is_complete desc, week desc, enough_answers desc, project, own_brand, r
 -- Shown as: table
 -- Filtered by: topics_weekly project week brand
 select week, project, topic, brand, visibility, visibility_low, visibility_high, rank, leads, is_invisible, gap_to_leader,
-  answers, enough_answers
+  answers, enough_answers, is_complete
 from visibility.topics_weekly
 where is_own
   -- filters
@@ -78,7 +78,8 @@ order by is_complete desc, week desc, enough_answers desc, gap_to_leader;
 -- 6. On which prompts are we absent while rivals appear?
 -- Shown as: table
 -- Filtered by: absent_prompts project week own_brand
-select week, project, prompt, topic, model_id, own_brand, visibility_high, rivals, best_rival_visibility, rival_list, answers
+select week, project, prompt, topic, model_id, own_brand, visibility_high, rivals, best_rival_visibility, rival_list, answers,
+  is_complete
 from visibility.absent_prompts
 where true
   -- filters
