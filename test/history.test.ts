@@ -204,3 +204,22 @@ describe('an unchanged list is detected by its digest', () => {
     expect(await read(['window-digest'])).toBe(0)
   })
 })
+
+test('days whose digests are not known, as after an upgrade, are not read again if their totals are the same', async () => {
+  const project = await start({ config: { lookback_days: 3 } })
+  const forget = () =>
+    rows(
+      'with h as (delete from visibility_ops.history_checks) update visibility_ops.control_totals set rows_digest = 0',
+    )
+  await forget()
+  const days = async () => {
+    const { outcome, streams } = await setup.sync()
+    expect(outcome).toBe('complete')
+    return streams.filter(({ days }) => days > 0).map(({ days }) => days)
+  }
+  expect(new Set(await days())).toEqual(new Set([3]))
+  expect(await rows('select from visibility_ops.control_totals where rows_digest = 0')).toEqual([])
+  await forget()
+  setup.service.world.rewriteDays(project, ['2026-03-05'])
+  expect(new Set(await days())).toEqual(new Set([4]))
+})

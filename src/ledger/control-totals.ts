@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { type RawBuilder, type SqlBool, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import type { Filter } from '../core/vocabulary.ts'
@@ -83,6 +84,16 @@ export async function storeControl(
       rows_digest = excluded.rows_digest, in_review = excluded.in_review, read_at = excluded.read_at, run_id = excluded.run_id`.execute(
     db,
   )
+}
+
+// Of a day that an older version stored.
+const UNKNOWN_DIGEST = 0n
+
+/** True if the service did not change a day since its totals were stored. */
+export function isSameControl(stored: StoredControlDay, read: StoredControlDay): boolean {
+  if (stored.isInReview !== read.isInReview) return false
+  if (stored.rowsDigest !== UNKNOWN_DIGEST) return stored.rowsDigest === read.rowsDigest
+  return isDeepStrictEqual(stored.brands, read.brands)
 }
 
 /** What tells two readings of a day's totals apart. */

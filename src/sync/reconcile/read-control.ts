@@ -9,11 +9,11 @@ import {
   controlSizes,
   filtersText,
   historyState,
+  isSameControl,
   type ReadControlDay,
   type StoredControlDay,
   saveHistoryCheck,
   storeControl,
-  versionOf,
 } from '../../ledger/control-totals.ts'
 import { markChanged, readDays, readDifferingDays, settleDays } from '../../ledger/days.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
@@ -120,7 +120,7 @@ export async function acceptControl(
   )
   const changed = [...accepted].flatMap(([day, answer]) => {
     const known = before.get(day)
-    return known === undefined || versionOf(known) === versionOf(answer) ? [] : [day]
+    return known === undefined || isSameControl(known, answer) ? [] : [day]
   })
   await storeControl(tx, key, accepted, runId)
   // Streams that are not compared follow the totals without filters.
