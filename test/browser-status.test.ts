@@ -135,7 +135,7 @@ inBrowser('the status page', () => {
     await page.keyboard.press('Enter')
     await page.getByRole('heading', { name: dayAgo(0) }).waitFor()
     const row = page.locator('#day tr', { hasText: 'chats' })
-    expect(await row.textContent()).toContain('180 of 201 rows of its window would have vanished')
+    expect(await row.textContent()).toContain('180 of 201 rows would have vanished')
     // The address shows the same day again, and so does a page without script.
     const plain = await open(page.url().slice(pages.url.length), { javaScriptEnabled: false })
     expect(await plain.getByRole('heading', { name: dayAgo(0) }).count()).toBe(1)

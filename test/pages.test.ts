@@ -196,7 +196,7 @@ describe('pages for people who signed in', () => {
     expect(await rows()).toBe(before)
     const { text } = await page(`/?project=${project}&to=2026-03-31&day=${day}`)
     expect(text).toContain('held for review')
-    expect(text).toContain(`${before} of ${before} rows of its window would have vanished`)
+    expect(text).toContain(`${before} of ${before} rows would have vanished`)
     expect(text).toContain('action="/actions/accept"')
     const command = `--from ${day} --to ${day} --stream chats --project ${project} --accept-deletes`
     await until(async () => (await page('/', {})).text.includes(command))

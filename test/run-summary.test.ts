@@ -171,6 +171,10 @@ describe('the reason in one sentence', () => {
       '1 window of chats could not be read or loaded: HTTP 503; 1 row of chats was quarantined.',
     )
     expect(reason('partial', [chats({ held })])).toBe('1 window of chats is held: 9 of 10 rows would have vanished.')
+    const few = [{ ...held[0]!, rows_vanishing: 0 }]
+    expect(reason('partial', [chats({ held: few })])).toBe(
+      '1 window of chats is held: the answers of the control totals fell below half.',
+    )
     expect(reason('failed', [chats({ failed: [failed('key', 'HTTP 401')] })], 'GET prompts: HTTP 401')).toBe(
       'GET prompts: HTTP 401.',
     )

@@ -105,7 +105,13 @@ function occurrencesOf(row: StoredStream): (Occurrence & { kind: TroubleKind; co
 
 function vanishing(held: NonNullable<StoredStream['held']>): string {
   const sum = (field: 'rows_present' | 'rows_vanishing') => held.reduce((total, entry) => total + entry[field], 0)
-  return `${grouped(sum('rows_vanishing'))} of ${count(sum('rows_present'), 'row')} would have vanished`
+  return whyHeld({ rows_present: sum('rows_present'), rows_vanishing: sum('rows_vanishing') })
+}
+
+/** All streams follow the control totals, so few rows of a stream may vanish. */
+export function whyHeld({ rows_present, rows_vanishing }: { rows_present: number; rows_vanishing: number }): string {
+  if (rows_vanishing * 2 <= rows_present) return 'the answers of the control totals fell below half'
+  return `${grouped(rows_vanishing)} of ${count(rows_present, 'row')} would have vanished`
 }
 
 function storedStreams(summary: unknown): StoredStream[] {

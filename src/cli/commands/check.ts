@@ -10,7 +10,7 @@ import {
   openWarehouse,
 } from '../../app/open-services.ts'
 import { compareSpec, readSpec } from '../../app/spec-drift.ts'
-import { chooseDatabase } from '../../core/config/choose-source.ts'
+import { chooseDatabase, chosenSource } from '../../core/config/choose-source.ts'
 import type { Config } from '../../core/config/load.ts'
 import { type Day, dayOf } from '../../core/day.ts'
 import { ClockError, messageOf, ProjectError, RefusedError, UsageError } from '../../core/errors.ts'
@@ -76,6 +76,8 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
   const address = await checkSource(session, addVerdict)
   const ids = configuredProjects(config, clock).map(({ id }) => id)
   const { known, notes } = await checkDatabase(session, addVerdict, { ids, address })
+  if (config.file !== undefined && config.source.base_url === undefined && chosenSource(config)?.kind === 'reference')
+    notes.push(`${config.file} names no service, so synthetic data is read: set VISIBILITY_API_URL`)
   const ok = verdicts.every((verdict) => verdict.ok)
   session.print(
     { ok, verdicts, notes: [...config.warnings, ...notes] },

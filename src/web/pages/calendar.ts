@@ -53,7 +53,7 @@ export function weeks({ project, streams, range, first, known, day: chosen }: Ca
       ? html`<th scope="colgroup" colspan="${length}" class="week">${shortDay(monday)}</th>`
       : html`<td colspan="${length}"></td>`
   const head = (day: Day) =>
-    html`<th scope="col"${weekdayOf(day) === 0 && html` class="mon"`}><a href="${href('/', { project, to: range.to, day }, '#day')}" aria-label="${day}"${day === chosen && html` aria-current="date"`}>${Number(day.slice(8))}</a></th>`
+    html`<th scope="col"${weekdayOf(day) === 0 && html` class="mon"`}><a href="${href('/', { project, to: range.to, day }, '#day')}" aria-label="${day}"${day === chosen && html` aria-current="date"`}>${day.slice(8)}</a></th>`
   const row = (stream: string) => (day: Day) => {
     const read = found.get(`${stream}\0${day}`)
     if (read === undefined && day < first) return html`<td></td>`

@@ -1,4 +1,5 @@
 import { count, grouped } from '../../core/text.ts'
+import { whyHeld } from '../../ledger/run-reason.ts'
 import { type Html, html } from '../html.ts'
 import type { CalendarData } from '../status-data.ts'
 import { type CellState, STATES, stateOf, weekdayName } from './calendar.ts'
@@ -16,13 +17,9 @@ export function dayPanel({ project, streams, day, known, range }: CalendarData, 
     const changes = detail.changes.filter((change) => change.stream === stream)
     const state = stateOf(row && { state: row.state, restated: changes.length })
     const rejected = detail.quarantine.find((entry) => entry.stream === stream)
-    const { rows_vanishing, rows_present } = row?.held_because ?? {}
-    const lost =
-      rows_vanishing === undefined
-        ? 'most of its rows'
-        : `${grouped(rows_vanishing)} of ${count(rows_present!, 'row')} of its window`
+    const why = row?.held_because == null ? 'most of its rows would have vanished' : whyHeld(row.held_because)
     const notes = [
-      row?.state === 'held' && html`Held ${time(row.reviewedSince, now)}: ${lost} would have vanished.`,
+      row?.state === 'held' && html`Held ${time(row.reviewedSince, now)} with its window: ${why}.`,
       row?.difference != null && `${row.difference}.`,
       rejected &&
         html`<a href="${href('/quarantine', { project, stream })}">${quarantinedWords(rejected)}</a>: ${rejected.reason.slice(0, 160)}`,
