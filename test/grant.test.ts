@@ -91,7 +91,7 @@ describe('grant', () => {
     await database.rows("insert into visibility.model_channels (project_id, model_channel_id) values ('p', 'c')")
     expect((await runCli(['grant', '--role', reader], { ...settings(), config })).code).toBe(0)
     const more = (await seen()).filter((name) => !before.includes(name))
-    expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'model_channels', 'sources_weekly']))
+    expect(more).toEqual(expect.arrayContaining(['chat_contents', 'domain_daily', 'sources_weekly']))
   })
 
   test('tables and views that have rows are not left out, though nothing fills them now', async () => {
