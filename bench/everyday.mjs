@@ -73,10 +73,11 @@ const { url, company_key, projects } = JSON.parse(
 /** Runs both versions in turn on warehouses that are up to date. */
 async function everyday(name, streams) {
   const settings = { ...range, source: { requests_per_minute: 100_000 }, ...streams }
-  const file = join(folder, `${name}.yaml`)
-  writeFileSync(file, JSON.stringify(settings))
   const places = {}
   for (const version of Object.keys(versions)) {
+    const file = join(folder, `${name}_${version}.yaml`)
+    // Earlier versions read no extras without being asked, and 0.2.0 knows no such setting.
+    writeFileSync(file, JSON.stringify({ ...settings, ...(version === 'new' && { extras: 'off' }) }))
     const database = `${name}_${version}`
     await admin.query(`create database ${database} template template0`)
     const address = new URL(server.url)

@@ -73,7 +73,14 @@ const { url, company_key, projects } = JSON.parse(
 const file = join(folder, 'sync.yaml')
 writeFileSync(
   file,
-  JSON.stringify({ start_date: from, earliest_date: from, end_date: to, source: { requests_per_minute: 100_000 } }),
+  // Earlier versions read no extras without being asked.
+  JSON.stringify({
+    start_date: from,
+    earliest_date: from,
+    end_date: to,
+    extras: 'off',
+    source: { requests_per_minute: 100_000 },
+  }),
 )
 
 try {
