@@ -4,14 +4,11 @@ import {
   type Generated,
   IdentifierNode,
   Kysely,
-  type KyselyPlugin,
-  OperationNodeTransformer,
-  type PluginTransformQueryArgs,
-  type PluginTransformResultArgs,
   PostgresDialect,
+  type PostgresDialectConfig,
   PostgresQueryCompiler,
-  type QueryId,
   type RawBuilder,
+  type RootOperationNode,
   type SchemableIdentifierNode,
   type SqlBool,
   sql,
@@ -187,8 +184,6 @@ type Named<Prefix extends string, Tables> = { [Name in keyof Tables & string as 
 
 export type Database = Named<'ops', OpsTables> & Named<'data', DataTables>
 
-export type Db = Kysely<Database>
-
 export interface Schemas {
   /** The schema of the data. */
   schema: string
@@ -198,34 +193,61 @@ export interface Schemas {
 /** Where statements are sent to. */
 type Connect = () => Promise<Pick<PoolClient, 'query' | 'release'>>
 
-export function bindDatabase({ schema, opsSchema }: Schemas, connect: Connect): Db {
-  const dialect = new PostgresDialect({ pool: { connect, end: async () => {} } as unknown as Pool })
-  return new Kysely<Database>({ dialect, plugins: [new SchemaNames({ data: schema, ops: opsSchema })] })
+export class Db extends Kysely<Database> {
+  /** Writes values into the text. */
+  readonly literal: LiteralCompiler
+
+  constructor({ schema, opsSchema }: Schemas, connect: Connect) {
+    const names = { data: schema, ops: opsSchema }
+    super({ dialect: new NamingDialect(names, { pool: { connect, end: async () => {} } as unknown as Pool }) })
+    this.literal = new LiteralCompiler(names)
+  }
 }
 
-/** Gives the schemas of a statement their names. */
-class SchemaNames extends OperationNodeTransformer implements KyselyPlugin {
-  /** A query inside of another one comes twice, and a schema may be called `ops` or `data`. */
-  private readonly named = new WeakSet<SchemableIdentifierNode>()
+export const bindDatabase = (schemas: Schemas, connect: Connect): Db => new Db(schemas, connect)
 
-  constructor(private readonly names: Record<string, string>) {
+type Names = Readonly<Record<string, string>>
+
+class NamingDialect extends PostgresDialect {
+  constructor(
+    private readonly names: Names,
+    config: PostgresDialectConfig,
+  ) {
+    super(config)
+  }
+
+  override createQueryCompiler() {
+    return new NamingCompiler(this.names)
+  }
+}
+
+/** Gives the schemas of a statement their names, while it is written. */
+class NamingCompiler extends PostgresQueryCompiler {
+  constructor(private readonly names: Names) {
     super()
   }
 
-  transformQuery({ node, queryId }: PluginTransformQueryArgs) {
-    return this.transformNode(node, queryId)
-  }
-
-  async transformResult({ result }: PluginTransformResultArgs) {
-    return result
-  }
-
-  protected override transformSchemableIdentifier(node: SchemableIdentifierNode, _queryId: QueryId) {
+  protected override visitSchemableIdentifier(node: SchemableIdentifierNode): void {
     const name = node.schema && this.names[node.schema.name]
-    if (name === undefined || this.named.has(node)) return node
-    const named = { ...node, schema: IdentifierNode.create(name) }
-    this.named.add(named)
-    return named
+    this.writeNamed(name === undefined ? node : { ...node, schema: IdentifierNode.create(name) })
+  }
+
+  protected writeNamed(node: SchemableIdentifierNode): void {
+    super.visitSchemableIdentifier(node)
+  }
+}
+
+/** Messages with several statements have no parameters, and people read and copy statements of pages. */
+class LiteralCompiler extends NamingCompiler {
+  protected override appendValue(value: unknown): void {
+    this.append(literal(value))
+  }
+
+  /** As people type it: behind a schema, even a keyword needs no quotes. */
+  protected override writeNamed(node: SchemableIdentifierNode): void {
+    const { schema, identifier } = node
+    if (schema?.name === 'visibility' && IDENTIFIER.test(identifier.name)) this.append(`visibility.${identifier.name}`)
+    else super.writeNamed(node)
   }
 }
 
@@ -304,24 +326,7 @@ export function together<Rows extends unknown[]>(
 
 /** A query with its values filled in. If people see it, this text is run: Postgres could give parameters other types. */
 export function writtenOut(db: Db, query: Expression<unknown>): string {
-  const executor = db.getExecutor()
-  const node = query.toOperationNode()
-  const queryId = { queryId: '' }
-  return new LiteralCompiler().compileQuery(executor.transformQuery(node as never, queryId), queryId).sql
-}
-
-/** Messages with several statements have no parameters, and people read and copy statements of pages. */
-class LiteralCompiler extends PostgresQueryCompiler {
-  protected override appendValue(value: unknown): void {
-    this.append(literal(value))
-  }
-
-  /** As people type it: behind a schema, even a keyword needs no quotes. */
-  protected override visitSchemableIdentifier(node: SchemableIdentifierNode): void {
-    const { schema, identifier } = node
-    if (schema?.name === 'visibility' && IDENTIFIER.test(identifier.name)) this.append(`visibility.${identifier.name}`)
-    else super.visitSchemableIdentifier(node)
-  }
+  return db.literal.compileQuery(query.toOperationNode() as RootOperationNode, { queryId: '' }).sql
 }
 
 function literal(value: unknown): string {
