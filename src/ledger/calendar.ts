@@ -92,8 +92,9 @@ export async function readDay(
   )
   const covered = known.map((row) => {
     const found = because.rows.find(({ stream, run_id }) => stream === row.stream && run_id === row.run_id)
-    const { rows_present = 0, rows_vanishing = 0 } = found ?? {}
-    return { ...row, held_because: found === undefined ? null : { rows_present, rows_vanishing } }
+    if (found === undefined) return { ...row, held_because: null }
+    const { rows_present, rows_vanishing } = found
+    return { ...row, held_because: { rows_present, rows_vanishing } }
   })
   const changes = await sql<DayDetail['changes'][number]>`
     select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ${sql.table('ops.restatements')}
