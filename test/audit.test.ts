@@ -56,6 +56,32 @@ describe('an audit', () => {
     expect(setup.service.requests.length).toBeLessThan(6)
   })
 
+  test('days that differ because rows of the service are malformed are said to', async () => {
+    await start()
+    const lie: Lie = (sent, asked) =>
+      isReport(asked) ? sent.map((row) => (row.date === '2026-03-06' ? { ...row, visibility: 'much' } : row)) : sent
+    const audit = { projects: setup.projects, signal: new AbortController().signal, repair: false }
+    const { audited, notes } = await lyingTo(setup, lie, () => runAudit(setup.services, audit))
+    expect(audited.flatMap(({ stream, differing }) => differing.map((day) => `${stream} ${day}`))).toEqual([
+      'brand_daily 2026-03-06',
+    ])
+    expect(notes).toEqual([
+      `brand_daily of ${project().id}: the service now sends rows that fail validation (2026-03-06); the next sync puts them into quarantine`,
+    ])
+  })
+
+  test('totals whose rows are all malformed hold no day, and are right once the rows are', async () => {
+    await start()
+    const lie: Lie = (sent, asked) =>
+      asked.dimensions.join() === 'date' ? sent.map((row) => ({ ...row, visibility: 'much' })) : sent
+    const report = await lyingTo(setup, lie, () => setup.sync())
+    expect([report.outcome, report.streams.flatMap(({ held }) => held)]).toEqual(['partial', []])
+    expect(await setup.database.rows("select * from visibility_ops.coverage where state = 'held'")).toEqual([])
+    expect((await setup.sync()).outcome).toBe('complete')
+    await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
+    expect(await restatements()).toEqual([])
+  })
+
   test('a table that was dropped is filled by the next sync, which is no restatement', async () => {
     await start()
     await setup.database.rows('drop table visibility.by_model cascade')

@@ -24,6 +24,8 @@ export interface AuditedStream {
   columns: string[]
   days_compared: number
   differing: Day[]
+  /** Those of them on which rows of the service are malformed. */
+  malformed?: Day[]
   /** Why it was left out, if it was. */
   left_out?: string
 }
@@ -73,7 +75,8 @@ async function auditStream(
     const stored = await tableControl(reader.warehouse, project.id, stream)
     const isOther = (day: Day) => (stored.get(day)?.rowsDigest ?? EMPTY_DAY) !== control.get(day)?.rowsDigest
     const differing = days.filter((day) => inReview.includes(day) || isOther(day))
-    return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing }
+    const malformed = differing.filter((day) => control.get(day)?.isWhole === false)
+    return { ...compared, columns: stream.columns.slice(2).map(({ name }) => name), differing, malformed }
   }
   const differences = await compareTable(reader, { projectId: project.id, stream, days: known }, control)
   const differing = [...new Set([...inReview, ...differences.map(({ day }) => day)])].sort()

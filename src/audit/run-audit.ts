@@ -2,6 +2,7 @@ import { daysOfInterest } from '../core/config/load.ts'
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
+import { listSome } from '../core/text.ts'
 import { forgetDays, markChanged } from '../ledger/days.ts'
 import { withRun } from '../ledger/with-run.ts'
 import type { Executor } from '../sync/run/execute.ts'
@@ -100,6 +101,11 @@ async function compareAndRepair(
   // A repair forgets models that no row names any more.
   const notes = await retry(() => modelsAlike(warehouse, ids))
   const audited = await compareAll()
+  for (const { stream, project_id, malformed = [] } of audited)
+    if (malformed.length > 0)
+      notes.push(
+        `${stream} of ${project_id}: the service now sends rows that fail validation (${listSome(malformed, 4)}); the next sync puts them into quarantine`,
+      )
   const wrong = wrongDays(audited)
   const { from, to } = daysOfInterest(config, dayOf(services.clock()))
   const isConfigured = (day: Day) => day >= from && day <= to

@@ -114,8 +114,11 @@ export async function acceptControl(
   const inReview = new Set(acceptDeletes ? [] : days.filter((day) => !unproven.has(day)))
   const accepted: ControlDays = new Map(
     [...found].map(([day, answer]): [Day, StoredControlDay] => {
-      if (inReview.has(day)) return [day, { ...before.get(day)!, isInReview: true }]
-      return [day, { ...answer, isInReview: false }]
+      if (!inReview.has(day)) return [day, { ...answer, isInReview: false }]
+      const known = before.get(day)!
+      if (answer.isWhole) return [day, { ...known, isInReview: true }]
+      // Malformed rows did not drop: their totals stay, and the day is read again.
+      return [day, { ...answer, brands: known.brands, isInReview: known.isInReview }]
     }),
   )
   const changed = [...accepted].flatMap(([day, answer]) => {
