@@ -309,7 +309,7 @@ describe('commands', () => {
     const { attention, held } = (await run('status', '--json')).json()
     expect(attention).toEqual([
       { reasons: [expect.stringMatching(/^\d+ ranges? held$/)], command: held[0].accept },
-      { reasons: expect.arrayContaining(['the last run was partial']), command: 'npx visibility-sync sync' },
+      { reasons: ['4 streams with days to read again'], command: 'npx visibility-sync sync' },
     ])
     expect(await first()).toContain(held[0].accept)
   })

@@ -314,7 +314,7 @@ describe('bad input is refused with the field, the value and what is allowed', (
 
   test('an unknown setting without a similar one is answered with where all are listed, and several with a line each', () => {
     expect(failure('{ zzzz: 1, lookbak_days: 2 }').split('\n')).toEqual([
-      expect.stringContaining('zzzz: unknown; "visibility-sync help configuration" lists every setting'),
+      expect.stringContaining('zzzz: unknown; "npx visibility-sync help configuration" lists every setting'),
       expect.stringContaining('did you mean "lookback_days"?'),
     ])
   })

@@ -303,7 +303,7 @@ describe('channels of alerts', () => {
       '*Since*\n2026-04-01 10:30 UTC',
       '*Run*\n12',
       '*Reason*\n1 failure; GET /chats: HTTP 503: busy with [redacted]',
-      '*What helps*\nvisibility-sync status',
+      '*What helps*\nnpx visibility-sync status',
     ])
     expect(cleared.blocks[0].text.text).toContain('🟢 over: run 12 (sync) was partial')
 

@@ -19,7 +19,7 @@ const context: RunContext = {
   held: [],
   command: (words) => `npx visibility-sync ${words ?? 'AGAIN'}`,
 }
-const ACCEPT = `visibility-sync backfill --from 2026-03-01 --to 2026-03-02 --stream chats --project ${PROJECT} --accept-deletes`
+const ACCEPT = `npx visibility-sync backfill --from 2026-03-01 --to 2026-03-02 --stream chats --project ${PROJECT} --accept-deletes`
 const HELD = {
   project_id: PROJECT,
   stream: 'chats',
@@ -149,7 +149,7 @@ describe('the next step', () => {
     )
     const withHeld = reportOf([chats({ ...loaded, held })])
     expect(next(shown(withHeld, { held: [HELD] }))).toBe(
-      `Next: if the rows are really gone, let it through: npx ${ACCEPT}`,
+      `Next: if the rows are really gone, let it through: ${ACCEPT}`,
     )
   })
 
@@ -282,6 +282,8 @@ describe('held days', () => {
     const accept = commands![0]!.replace('npx ', '')
     const status = await cli(['status'])
     expect(status.stdout.match(/visibility-sync backfill .*/g)).toEqual([accept, accept])
+    const { attention } = (await cli(['status', '--json'])).json()
+    expect(attention).toEqual([{ reasons: ['5 ranges held'], command: commands![0] }])
     expect(one(status.stdout)).toContain('brand_daily, by_model, by_prompt, by_topic, chats of')
     expect((await cli(accept.split(' ').slice(1))).code).toBe(0)
     expect((await cli(['status', '--json'])).json().held).toEqual([])

@@ -197,6 +197,6 @@ function curesOfHeld(held: readonly HeldStatus[]): Cure[] {
     return [['see what is held, and the command that lets it through', 'status']]
   return groups.map(([{ accept }]) => [
     'if the rows are really gone, let it through',
-    accept.replace('visibility-sync ', ''),
+    accept.replace('npx visibility-sync ', ''),
   ])
 }

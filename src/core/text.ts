@@ -12,7 +12,7 @@ export function inQuotes(text: string, most = 80): string {
 
 /** For a message: the command that prints a page of `docs/`, which a user of the package may not find. */
 export function helpOn(topic: string): string {
-  return `"visibility-sync help ${topic}"`
+  return `"npx visibility-sync help ${topic}"`
 }
 
 /** "12,000", with at most one decimal. Node's own formatter reads its locales first, which takes longer than a whole table. */

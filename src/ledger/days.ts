@@ -114,7 +114,7 @@ export async function hasLedger(warehouse: Warehouse): Promise<boolean> {
   )
   const { old, there } = rows[0]!
   if (old && !there)
-    throw new UsageError('the tables are of an earlier version: run visibility-sync migrate, or any sync, first')
+    throw new UsageError('the tables are of an earlier version: run "npx visibility-sync migrate", or any sync, first')
   return there
 }
 

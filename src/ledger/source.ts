@@ -48,7 +48,7 @@ export function refusal(known: string, address: string): string {
   if (address === REFERENCE) return `${facts}: unset DATABASE_URL, or use another database for trying things out`
   return (
     `${facts}. Correct VISIBILITY_API_URL, or use another database. If it is the same service under a new address, ` +
-    'record that once with "visibility-sync migrate --move-source"'
+    'record that once with "npx visibility-sync migrate --move-source"'
   )
 }
 

@@ -114,7 +114,7 @@ function acceptCommand({ project_id, from, to }: ReviewedRange, all: readonly Re
   const sameDays = ofProject.filter((other) => other.from === from && other.to === to)
   const isAll = sameDays.length > 1 && sameDays.length === ofProject.length
   const streams = isAll ? [] : sameDays.map(({ stream }) => ` --stream ${stream}`)
-  return `visibility-sync backfill --from ${from} --to ${to}${streams.join('')} --project ${project_id} --accept-deletes`
+  return `npx visibility-sync backfill --from ${from} --to ${to}${streams.join('')} --project ${project_id} --accept-deletes`
 }
 
 /** What is held, by the command that lets it through. */

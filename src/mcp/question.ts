@@ -80,7 +80,7 @@ export async function findProject({ run }: Desk, asked: string | undefined) {
   // An answer about the first of several would pass for one about all.
   if (projects.length > 1)
     throw new UsageError(`there are several projects, so name one: ${listed('project', projects)}`)
-  if (projects[0] === undefined) throw new UsageError('there is no project yet: run "visibility-sync sync" first')
+  if (projects[0] === undefined) throw new UsageError('there is no project yet: run "npx visibility-sync sync" first')
   return projects[0]
 }
 

@@ -85,6 +85,6 @@ function explain(error: unknown): string {
   if (error instanceof TimeLimitError) return `${messageOf(error)}: ask for a shorter period, or again a little later`
   if (error instanceof TransientError) return 'the database cannot be reached: ask again later; the log says why'
   const { cause = error } = error as Error
-  if (codeOf(cause) === DENIED) return `${messageOf(cause)}: run "visibility-sync grant" for this role again`
+  if (codeOf(cause) === DENIED) return `${messageOf(cause)}: run "npx visibility-sync grant" for this role again`
   return 'something went wrong; the log says what'
 }

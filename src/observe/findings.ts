@@ -79,7 +79,8 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
     over: well.filter((member) => !members.includes(member)),
     reason: parts.filter(Boolean).join('; ') || 'something is held',
     ...runOf(report),
-    command: failures.length === 0 && quarantined > 0 ? 'visibility-sync quarantine list' : 'visibility-sync status',
+    command:
+      failures.length === 0 && quarantined > 0 ? 'npx visibility-sync quarantine list' : 'npx visibility-sync status',
   }
 }
 
@@ -95,7 +96,7 @@ function keyFinding(report: RunReport, wrongKey: string): Finding {
     members: [...new Set(refused.map(({ project_id }) => `all streams of ${project_id}`))],
     reason: clip(wrongKey, 200),
     ...runOf(report),
-    command: 'visibility-sync check',
+    command: 'npx visibility-sync check',
   }
 }
 
@@ -110,7 +111,7 @@ export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]):
   return findingOf(held, ({ since }) => since, {
     what: 'held, since an answer would have deleted most rows',
     severity: 'warning',
-    command: commands.length === 1 ? commands[0]! : 'visibility-sync status',
+    command: commands.length === 1 ? commands[0]! : 'npx visibility-sync status',
   })
 }
 
@@ -120,7 +121,7 @@ export function findingOfUnreconciled(unreconciled: readonly DifferingRange[]): 
     what: 'does not add up to the totals of the service',
     severity: 'error',
     ...(first && { reason: clip(`${first.last_day}: ${first.difference}`, 200) }),
-    command: 'visibility-sync status',
+    command: 'npx visibility-sync status',
   })
 }
 
@@ -139,7 +140,7 @@ export function findingsOfStatus(
     stale: findingOf(stale, ({ last_read_at }) => last_read_at, {
       what: 'not read for too long',
       severity: 'error',
-      command: 'visibility-sync sync',
+      command: 'npx visibility-sync sync',
     }),
   }
 }
@@ -180,7 +181,7 @@ export function findingsOfDatabase({ up, forMs, reason }: DatabaseState, failed?
       members: [],
       reason: failed === undefined ? why : `${why}; ${whatEnded(failed)}`,
       ...(failed && runOf(failed)),
-      command: 'visibility-sync check',
+      command: 'npx visibility-sync check',
     },
   }
 }

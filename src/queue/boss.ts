@@ -60,7 +60,7 @@ export async function openQueue(warehouse: Warehouse, name: string, log: Log, si
       if (codeOf(error) !== PRIVILEGE) throw error
       throw new UsageError(
         `the database role may not set up the queue (${messageOf(error)}). pg-boss makes its own schema ${queueSchema(warehouse)}: ` +
-          'run "visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one ' +
+          'run "npx visibility-sync migrate" once as a role that may create schemas, or grant "create on database" to this one ' +
           `for that; ${helpOn('workers')} lists the grants`,
         { cause: error },
       )

@@ -1,4 +1,5 @@
 import { clip, count } from '../core/text.ts'
+import { type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
 import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
 import type { View } from './view.ts'
@@ -113,6 +114,10 @@ export function problemsOf(
   const last = status.runs.find(({ outcome }) => outcome !== null)
   const dead = queue?.dead.length ?? 0
   const isFailed = last?.outcome === 'failed'
+  const named: Partial<Record<TroubleKind, number>> = { held: status.totals.held, quarantined: open, unreconciled }
+  const troubles = last?.outcome === 'partial' ? troublesOf(last.summary) : []
+  // What kept the run from being complete is above it, with a command that helps.
+  const isNamed = troubles.length > 0 && troubles.every(({ kind }) => named[kind])
   const lastRun: Problem | false = last !== undefined &&
     last.outcome !== 'complete' && { kind: 'run', text: `the last run was ${last.outcome}` }
   const amount = (kind: ProblemKind, number: number, noun: string, words: string) =>
@@ -128,8 +133,7 @@ export function problemsOf(
     amount('unreconciled', unreconciled, 'day', 'not reconciled'),
     amount('quarantine', open, 'row', 'in quarantine'),
     amount('dead', dead, 'window', 'given up'),
-    // The reason of a partial run is above it.
-    !isFailed && lastRun,
+    !isFailed && !isNamed && lastRun,
     amount('changed', changed, 'stream', 'with days to read again'),
     amount('missing', missing, 'stream', 'with days that were never read'),
   ]

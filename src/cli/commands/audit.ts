@@ -73,7 +73,7 @@ function verdict({ audited, remaining, requests }: AuditResult, repair: boolean,
   if (total === 0) return `${good('No differences')}; ${count(requests, 'request')}.`
   const differ = total === 1 ? 'differs and was' : 'differ and were'
   if (!repair)
-    return `${warning(count(total, 'day'))} ${differ} marked: the next sync reads them again, or "visibility-sync audit --repair" now.`
+    return `${warning(count(total, 'day'))} ${differ} marked: the next sync reads them again, or "npx visibility-sync audit --repair" now.`
   const now = remaining === 0 ? good('all are right now') : bad(`${count(remaining, 'day')} still differ`)
   return `${count(total, 'day')} differed and were read again; ${now}.`
 }

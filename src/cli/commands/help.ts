@@ -29,7 +29,7 @@ export async function help(session: Session, _options: object, topic?: string): 
     session.print({ topics: listed }, [
       table,
       '',
-      '"visibility-sync help TOPIC" prints a page, "COMMAND --help" options.',
+      '"npx visibility-sync help TOPIC" prints a page, "COMMAND --help" options.',
     ])
     return 0
   }
@@ -39,7 +39,9 @@ export async function help(session: Session, _options: object, topic?: string): 
       topic,
       topics.map((one) => one.topic),
     )
-    throw new UsageError(`help: got ${shownText(topic)}; allowed: a topic that "visibility-sync help" lists${meant}`)
+    throw new UsageError(
+      `help: got ${shownText(topic)}; allowed: a topic that "npx visibility-sync help" lists${meant}`,
+    )
   }
   // Its examples are no secrets, even if one of them is the key in the environment.
   session.print(page, page.text.trimEnd(), createRedactor())

@@ -75,7 +75,7 @@ function settingsOf({ variables, projects, brands, schedule }: Answers): string 
   const { VISIBILITY_API_URL: address } = variables
   const sections = [
     '# yaml-language-server: $schema=./sync.schema.json\n' +
-      '# What differs from the defaults. "visibility-sync help configuration" lists every setting. Secrets are in .env.\n',
+      '# What differs from the defaults. "npx visibility-sync help configuration" lists every setting. Secrets are in .env.\n',
     address && `# The service that is read.\nsource: { base_url: ${JSON.stringify(address)} }\n`,
     projects.length > 0 &&
       `# The projects that are synced.\nprojects:\n${list(projects, ({ id }) => `  - id: ${JSON.stringify(id)}`)}`,

@@ -18,7 +18,7 @@ export async function metabase(session: Session, { url, project }: { url: string
   refusePlainHttp(url, '--url', allow_http)
   if (settings.database_url === undefined)
     throw new UsageError(
-      'METABASE_DATABASE_URL is not set: the warehouse as Metabase reaches it, with a reader role (visibility-sync grant)',
+      'METABASE_DATABASE_URL is not set: the warehouse as Metabase reaches it, with a reader role (npx visibility-sync grant)',
     )
   const details = connectionDetails(settings.database_url, warehouse.schema)
   const client = project === undefined ? undefined : await clientOf(session, project, details.user)
@@ -36,7 +36,7 @@ export async function metabase(session: Session, { url, project }: { url: string
     // Views are missing where their report is not configured, and for a moment after an upgrade.
     left.length > 0 && `${count(left.length, 'card')} left out: Metabase does not know the view.`,
     ...left.map(({ name, view }) => `  ${view}: ${name}`),
-    left.length > 0 && 'If "visibility-sync migrate" makes the view, run this again once Metabase has synced.',
+    left.length > 0 && 'If "npx visibility-sync migrate" makes the view, run this again once Metabase has synced.',
     `Dashboard: ${base}/dashboard/${dashboard.id}`,
   ])
   return 0
@@ -50,7 +50,7 @@ async function clientOf(session: Session, project: string, role: string): Promis
     const sees = (await listRestrictions(warehouse)).find((restriction) => restriction.role === role)
     if (sees?.projects.join() !== project)
       throw new UsageError(
-        `--project: the role "${role}" of METABASE_DATABASE_URL does not see this project alone; run: visibility-sync grant --role ${role} --project ${project}`,
+        `--project: the role "${role}" of METABASE_DATABASE_URL does not see this project alone; run: npx visibility-sync grant --role ${role} --project ${project}`,
       )
     const name = names.get(project) ?? project
     const isUnique = [...names.values()].filter((other) => other === name).length < 2

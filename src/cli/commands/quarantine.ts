@@ -67,7 +67,7 @@ function filterOf({ stream = [], project = [], reason, dismissed }: QuarantineOp
 }
 
 const LISTED = 200
-const NEXT = 'Next: visibility-sync quarantine show ID           one row as it came, and why it failed'
+const NEXT = 'Next: npx visibility-sync quarantine show ID           one row as it came, and why it failed'
 
 /** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
@@ -101,7 +101,7 @@ function renderGroups(groups: QuarantineGroup[], width: number): Part[] {
     groups,
     { width },
   )
-  return [table, '', NEXT, '      visibility-sync quarantine dismiss --help    rows that will never load']
+  return [table, '', NEXT, '      npx visibility-sync quarantine dismiss --help    rows that will never load']
 }
 
 function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
@@ -136,8 +136,8 @@ export function quarantineDismiss(session: Session, options: QuarantineOptions, 
       const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
       const text = [
         `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
-        'Next: visibility-sync sync   reads their days again without them',
-        'Undo: visibility-sync quarantine retry --dismissed',
+        'Next: npx visibility-sync sync   reads their days again without them',
+        'Undo: npx visibility-sync quarantine retry --dismissed',
       ]
       session.print(
         { dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because },
@@ -163,7 +163,7 @@ export function quarantineShow(session: Session, _options: object, id: string): 
       const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
       if (entry === undefined)
         throw new UsageError(
-          `quarantine show: got ${number}; there is no such entry ("visibility-sync quarantine list --all" lists them)`,
+          `quarantine show: got ${number}; there is no such entry ("npx visibility-sync quarantine list --all" lists them)`,
         )
       const { first_seen_at, last_seen_at, resolved_at, dismissed_because } = entry
       session.print(entry, [

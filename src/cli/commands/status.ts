@@ -137,7 +137,7 @@ function render(found: Printed, shown: Shown): Part[] {
       found.not_additive.map((entry) => `${differing(entry)}${entry.stream === 'chats' ? '' : `; ${OMITS_ROWS}`}`),
     ],
     [
-      'Quarantined rows ("visibility-sync quarantine list" shows them)',
+      'Quarantined rows ("npx visibility-sync quarantine list" shows them)',
       found.quarantine.map(
         (entry) =>
           `${of(entry)}: ${quarantinedText(entry)}, since ${day(entry.oldest)}; e.g. ${clip(entry.example, 100)}`,

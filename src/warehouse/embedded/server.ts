@@ -185,7 +185,7 @@ async function connect(folder: string, port: number): Promise<Client> {
     await session.end().catch(() => {})
     if (!codeOf(error)?.startsWith('28') && readPassword(folder) !== undefined) throw error
     throw new UsageError(
-      `the embedded Postgres in ${folder} refuses a connection: ${messageOf(error)}. Run "visibility-sync database stop" ` +
+      `the embedded Postgres in ${folder} refuses a connection: ${messageOf(error)}. Run "npx visibility-sync database stop" ` +
         `and delete ${passwordFile(folder)}: the next command sets a new password`,
     )
   }

@@ -249,10 +249,10 @@ function missingFor(
 ) {
   const view = views.find((name) => !relations.has(name))
   if (view !== undefined)
-    return `The view ${view} is not there, or the role may not read it: "visibility-sync migrate" names the report that it needs.`
+    return `The view ${view} is not there, or the role may not read it: "npx visibility-sync migrate" names the report that it needs.`
   if (report === undefined) return undefined
   const name = reportName(reports, report)
   if (name === '')
-    return `No report by ${report.join(', ')} is configured: add one under "reports", and run "visibility-sync sync".`
-  return relations.has(name) ? undefined : `The table ${name} is not there yet: run "visibility-sync sync".`
+    return `No report by ${report.join(', ')} is configured: add one under "reports", and run "npx visibility-sync sync".`
+  return relations.has(name) ? undefined : `The table ${name} is not there yet: run "npx visibility-sync sync".`
 }

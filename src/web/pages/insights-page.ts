@@ -129,7 +129,7 @@ function emptyPage(filters: Filters, { sections: { visibility }, extent }: Found
   if (extent === undefined)
     return state(
       'Nothing of this project was read yet',
-      html`<p>The first sync fills these pages. The <a href="/">status page</a> shows whether one is running.</p><p><code>visibility-sync sync --project ${project}</code></p>`,
+      html`<p>The first sync fills these pages. The <a href="/">status page</a> shows whether one is running.</p><p><code>npx visibility-sync sync --project ${project}</code></p>`,
     )
   const { first, last } = extent
   if (range.from > last || range.to < first) {
@@ -137,7 +137,7 @@ function emptyPage(filters: Filters, { sections: { visibility }, extent }: Found
     const lastDays = { from: from < first ? first : from, to: last }
     return state(
       'No day of this range was read',
-      html`<p>Days from ${first} to ${last} were read. <a href="${address({ ...filters, period: undefined, range: lastDays, page: 1 })}">Show the last of them</a>, or read the range:</p><p><code>visibility-sync backfill --project ${project} --from ${range.from} --to ${range.to}</code></p>`,
+      html`<p>Days from ${first} to ${last} were read. <a href="${address({ ...filters, period: undefined, range: lastDays, page: 1 })}">Show the last of them</a>, or read the range:</p><p><code>npx visibility-sync backfill --project ${project} --from ${range.from} --to ${range.to}</code></p>`,
     )
   }
   return state(

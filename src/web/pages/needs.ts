@@ -49,7 +49,7 @@ export function command(text: string): Html {
 /** The button that helps, or the command that does the same. */
 function syncHelp({ viewer }: StatusData, lead: string): Html {
   return html`<div class="help">${lead} ${
-    viewer?.csrf === undefined ? command('visibility-sync sync') : syncForm(viewer.csrf)
+    viewer?.csrf === undefined ? command('npx visibility-sync sync') : syncForm(viewer.csrf)
   }</div>`
 }
 
@@ -60,7 +60,7 @@ export function syncForm(csrf: string, look = 'tiny'): Html {
 function startCard({ failedToStart, now }: StatusData): Card {
   const { command: name, at, reason } = failedToStart!
   const title = html`A ${name} failed before it began, ${time(at, now)}`
-  const help = html`<p class="help">To see what is wrong: ${command('visibility-sync check')}</p>`
+  const help = html`<p class="help">To see what is wrong: ${command('npx visibility-sync check')}</p>`
   return { grade: 'bad', label: 'Failed', title, body: html`<p>${clip(reason, 400)}</p>${help}` }
 }
 
@@ -187,7 +187,7 @@ function quarantineCard(page: StatusData, nameOf: (id: string) => string): Card 
     title: `${count(open, 'row')} failed validation`,
     body: html`<p>They are kept as they came, and not loaded. The other rows of these days are loaded.</p>
 ${list}
-<p class="help"><a class="button tiny" href="/quarantine">Look at them</a> ${page.viewer?.csrf === undefined ? command('visibility-sync quarantine list') : ''}</p>`,
+<p class="help"><a class="button tiny" href="/quarantine">Look at them</a> ${page.viewer?.csrf === undefined ? command('npx visibility-sync quarantine list') : ''}</p>`,
   }
 }
 

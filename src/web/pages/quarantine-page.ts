@@ -60,8 +60,8 @@ function commands({ state, project }: QuarantinePage, { example_id, rows, stream
   const ofProject = project === undefined ? '' : ` --project ${project}`
   const which =
     rows === 1 ? String(example_id) : `--stream ${stream}${ofProject} --reason '${reason.replaceAll("'", "'\\''")}'`
-  return html`<p class="help">${command(`visibility-sync quarantine show ${example_id}`)} ${command(`visibility-sync quarantine retry ${which}${state === 'open' ? '' : ' --dismissed'}`)} ${
-    state === 'open' ? command(`visibility-sync quarantine dismiss ${which} --because "…"`) : ''
+  return html`<p class="help">${command(`npx visibility-sync quarantine show ${example_id}`)} ${command(`npx visibility-sync quarantine retry ${which}${state === 'open' ? '' : ' --dismissed'}`)} ${
+    state === 'open' ? command(`npx visibility-sync quarantine dismiss ${which} --because "…"`) : ''
   }</p>`
 }
 
