@@ -362,13 +362,16 @@ describe('commands', () => {
 
     setup.service.setFaults(NO_LIMIT)
     const retried = await cli('quarantine', 'retry', String(entries[0].quarantine_id))
-    expect(retried.stdout).toContain('1 entry read again, 1 loaded or gone, 0 still bad.')
+    expect(retried.stdout).toContain('1 row read again, 1 loaded or gone, 0 still bad.')
     expect(retried.code).toBe(0)
     const open = (await cli('quarantine', 'list', '--json')).json().entries.length
     expect(open).toBeLessThan(entries.length)
     const rest = await cli('quarantine', 'retry', '--json')
     expect([rest.code, rest.json()]).toEqual([0, { tried: open, loaded: open, still_bad: [] }])
     expect((await cli('quarantine', 'list')).stdout).toContain('No open rows')
+    const { groups } = (await cli('quarantine', 'list', '--all', '--json')).json()
+    const total = (field: 'rows' | 'open') => groups.reduce((sum: number, group: any) => sum + group[field], 0)
+    expect([total('rows'), total('open')]).toEqual([entries.length, 0])
   })
 
   test('reference runs on its own until it is stopped, and a sync against it succeeds', async () => {

@@ -30,6 +30,8 @@ import { lineageFaults, type Outside, parseExposition, startMailServer, startOut
 import { startWebhook, until, type Webhook } from './support/serve.ts'
 import { configOf, type Setup, setUp } from './support/setup.ts'
 
+const WAREHOUSE = 'postgres://warehouse.example.com:5432/visibility'
+
 describe('alerts', () => {
   let setup: Setup
   let webhook: Webhook
@@ -60,6 +62,7 @@ describe('alerts', () => {
       channels: [webhookChannel(webhook.url)],
       quietMs,
       pageUrl: 'https://status.example.com',
+      warehouse: WAREHOUSE,
       nameOf: (id) => `Project ${id}`,
       log: setup.services.log,
       clock: () => now,
@@ -277,9 +280,10 @@ describe('channels of alerts', () => {
     })
     const { redactor } = config
     const alerts = new Alerts({
-      channels: channelsOf(config, 'postgres://warehouse.example.com:5432/visibility'),
+      channels: channelsOf(config),
       quietMs: 0,
       pageUrl: 'https://status.example.com',
+      warehouse: WAREHOUSE,
       nameOf: () => 'Acme <Shoes> & Co',
       log: createLog({ level: 'trace', redactor, destination: { write: (line) => void logs.push(line) } }),
       redactor,
@@ -300,6 +304,7 @@ describe('channels of alerts', () => {
     expect(raised.blocks[0].text.text).toBe('🟠 run 12 (sync) was partial')
     expect(raised.blocks[1].fields.map(({ text }: { text: string }) => text)).toEqual([
       '*Projects*\nAcme &lt;Shoes&gt; &amp; Co',
+      `*Warehouse*\n${WAREHOUSE}`,
       '*Since*\n2026-04-01 10:30 UTC',
       '*Run*\n12',
       '*Reason*\n1 failure; GET /chats: HTTP 503: busy with [redacted]',
@@ -410,6 +415,28 @@ describe('commands that end', () => {
     expect(outside.heard.map(({ body }) => body).join()).not.toContain('wrong-key-of-the-test')
   })
 
+  test('check --alerts sends a test message to every channel, and says which one refuses it', async () => {
+    const alerts = { webhook_url: `${outside.url}/hook`, slack_url: `${outside.url}/slack`, quiet_minutes: 0 }
+    const check = async () => {
+      const options = { env: setup.env, config: { ...settings(), alerts } }
+      const { code, json } = await runCli(['check', '--alerts', '--json'], options)
+      const verdicts: { what: string; detail: string }[] = json().verdicts
+      return [
+        code,
+        ...verdicts.flatMap(({ what, detail }) => (what.startsWith('alerts') ? [`${what}: ${detail}`] : [])),
+      ]
+    }
+    const sent = 'accepted a test message'
+    expect(await check()).toEqual([0, `alerts by webhook: ${sent}`, `alerts by slack: ${sent}`])
+    const { username, host, pathname } = new URL(setup.database.url)
+    const body = JSON.parse(outside.heard.find(({ path }) => path === '/hook')!.body)
+    expect(body).toMatchObject({ event: 'cleared', text: expect.stringContaining('a test message') })
+    expect(body.warehouse).toBe(`postgres://${username}@${host}${pathname}`)
+    answer = 500
+    expect(await check()).toEqual([1, 'alerts by webhook: HTTP 500', 'alerts by slack: HTTP 500'])
+    expect(await setup.database.rows('select * from visibility_ops.alerts')).toEqual([])
+  })
+
   test('a run that finds the lock taken reports no failure', async () => {
     setup.service.setFaults({ rate_limit: null, latency_ms: 1500 })
     const first = startCli(['sync', '--json'], { env: setup.env, config: setup.fileConfig })
@@ -448,11 +475,7 @@ describe('commands that end', () => {
     answer = 403
     const refused = await cli(['sync'])
     expect(refused.code).toBe(0)
-    for (const message of [
-      'the ping failed',
-      'the metrics could not be published',
-      'the lineage event was not accepted',
-    ])
+    for (const message of ['the ping failed', 'the metrics could not be pushed', 'the lineage event was not accepted'])
       expect(refused.stderr).toContain(message)
     expect(refused.stderr).not.toContain('secret-uuid')
   })

@@ -172,12 +172,12 @@ describe('pages for people who signed in', () => {
       "update visibility_ops.coverage set state = 'unreconciled', difference = $1 where stream = 'brand_daily' and date = '2026-03-05'",
       [difference],
     )
-    await until(async () => (await page('/')).text.includes('1 day that does not add up'))
+    await until(async () => (await page('/')).text.includes('1 day of a stream that does not add up'))
     expect((await page('/')).text).toContain(difference)
     setup.service.setFaults(NO_LIMIT)
     await begin('backfill', { stream: 'brand_daily', project, from: '2026-03-05', to: '2026-03-05' })
     await idle()
-    await until(async () => !(await page('/')).text.includes('1 day that does not add up'))
+    await until(async () => !(await page('/')).text.includes('1 day of a stream that does not add up'))
     setup.service.setFaults({ ...NO_LIMIT, malformed: 0.02 })
   })
 

@@ -148,9 +148,7 @@ describe('the next step', () => {
       'Next: look at the rows that failed validation: npx visibility-sync quarantine list',
     )
     const withHeld = reportOf([chats({ ...loaded, held })])
-    expect(next(shown(withHeld, { held: [HELD] }))).toBe(
-      `Next: if the rows are really gone, let it through: ${ACCEPT}`,
-    )
+    expect(next(shown(withHeld, { held: [HELD] }))).toBe(`Next: if the rows are really gone, let it through: ${ACCEPT}`)
   })
 
   test('after a complete run, and after a wrong key that stopped everything', () => {
@@ -183,7 +181,7 @@ describe('the reason in one sentence', () => {
       '1 window of chats was not read, because the run was stopped.',
     )
     expect(reason('partial', [{ project_id: 'p', stream: 'chats', differing: ['2026-03-01'] }])).toBe(
-      'The audit found 1 day that differs from the service.',
+      'The audit found 1 day of a stream that differs from the service.',
     )
   })
 })

@@ -153,6 +153,7 @@ export function addCommands(program: Command, add: Add): void {
         '--spec <address>',
         'only compare an OpenAPI description, an address or a file, with what is sent and read',
       ),
+      option('--alerts', 'also send a test message to every alert channel'),
       ids,
     ],
   })

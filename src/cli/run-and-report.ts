@@ -3,6 +3,7 @@ import { pruneAfterRun } from '../app/prune.ts'
 import type { AuditResult } from '../audit/run-audit.ts'
 import { LockedError, messageOf, TransientError } from '../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
+import { streamDays } from '../core/text.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { readDiffering } from '../ledger/days.ts'
 import { readHeld } from '../ledger/status.ts'
@@ -163,7 +164,9 @@ export function auditReport({ remaining, repair, notes }: AuditResult, source: s
   return {
     ...{ run_id: NO_RUN, command: 'audit', source, seconds: 0, notes, streams: repair?.streams ?? [] },
     outcome: remaining === 0 ? (repair?.outcome ?? 'complete') : 'partial',
-    ...(remaining === 0 ? {} : { error: `${remaining} days still differ from the service` }),
+    ...(remaining === 0
+      ? {}
+      : { error: `${streamDays(remaining)} ${remaining === 1 ? 'differs' : 'differ'} from the service` }),
   }
 }
 
@@ -173,7 +176,7 @@ const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, pat
 export function alertsOf(
   { config, log }: Session,
   channels: AlertOptions['channels'],
-  options: Pick<AlertOptions, 'nameOf' | 'clock' | 'signal' | 'ledger'>,
+  options: Pick<AlertOptions, 'warehouse' | 'nameOf' | 'clock' | 'signal' | 'ledger'>,
 ): Alerts {
   const { quiet_minutes, page_url: pageUrl } = config.alerts
   return new Alerts({ ...options, channels, quietMs: quiet_minutes * 60_000, pageUrl, log, redactor: config.redactor })
@@ -189,11 +192,12 @@ async function alertAfterRun(
   report: RunReport,
   { coversEverything, stop }: { coversEverything: boolean; stop: AbortSignal },
 ): Promise<void> {
-  const channels = channelsOf(session.config, open?.database.shown ?? '')
+  const channels = channelsOf(session.config)
   if (channels.length === 0) return
   const pool = open && createSidePool(open.warehouse, LEDGER)
   const names = await (open && readProjectNames(open.warehouse).catch(() => undefined))
   const alerts = alertsOf(session, channels, {
+    warehouse: open?.database.shown ?? '',
     nameOf: (id) => names?.get(id) ?? id,
     clock: session.clock,
     signal: stop,

@@ -22,6 +22,11 @@ export function grouped(number: number): string {
   return decimals === undefined ? separated : `${separated}.${decimals}`
 }
 
+/** So many days, where those of each stream count. */
+export function streamDays(number: number): string {
+  return count(number, 'day of a stream', 'days of streams')
+}
+
 export function count(number: number, noun: string, plural = `${noun}s`): string {
   return `${grouped(number)} ${number === 1 ? noun : plural}`
 }

@@ -162,6 +162,8 @@ export interface QuarantineGroup {
   stream: string
   reason: string
   rows: number
+  /** Those that are not resolved. */
+  open: number
   projects: string[]
   from_date: Day | null
   to_date: Day | null
@@ -176,7 +178,8 @@ export async function groupQuarantine(
   filter: QuarantineFilter,
 ): Promise<QuarantineGroup[]> {
   const query = sql<QuarantineGroup>`
-    select stream, reason, sum(occurrences)::int as rows, array_agg(distinct project_id order by project_id) as projects,
+    select stream, reason, sum(occurrences)::int as rows,
+      coalesce(sum(occurrences) filter (where resolved_at is null), 0)::int as open, array_agg(distinct project_id order by project_id) as projects,
       min(from_date) as from_date, max(to_date) as to_date, max(last_seen_at) as last_seen_at, min(quarantine_id) as example_id
     from ${QUARANTINE} where ${matching(filter)}
     group by stream, reason order by rows desc, stream, reason limit ${filter.limit ?? null}`

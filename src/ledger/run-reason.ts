@@ -1,5 +1,5 @@
 import { REPORTED_CODES, type ReportedCode, reportedCode, toFailureCode } from '../core/failure-code.ts'
-import { clip, count, grouped, listSome } from '../core/text.ts'
+import { clip, count, grouped, listSome, streamDays } from '../core/text.ts'
 
 /* Why a run was not complete, from what the ledger keeps of it: for the log, `status`, the page and the summary of a run. */
 
@@ -60,7 +60,7 @@ export function runReason({ outcome, error, summary }: EndedRun): string | undef
   }
   const days = storedStreams(summary).reduce((sum, { differing = [] }) => sum + differing.length, 0)
   if (days > 0)
-    texts.push(`the audit found ${count(days, 'day')} that ${days === 1 ? 'differs' : 'differ'} from the service`)
+    texts.push(`the audit found ${streamDays(days)} that ${days === 1 ? 'differs' : 'differ'} from the service`)
   if (texts.length === 0) texts.push(outcome === 'interrupted' ? 'it was asked to stop' : 'nothing more is known')
   return sentence(texts)
 }

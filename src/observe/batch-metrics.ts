@@ -33,10 +33,10 @@ export async function publishLastRun(
     return undefined
   })
   const text = await lastRunText({ ...run, endedAt: clock() }, ledger)
-  const warn = (sent: Promise<void>) => orWarn(sent, log, 'the metrics could not be published')
+  const warn = (sent: Promise<void>, where: string) => orWarn(sent, log, `the metrics could not be ${where}`)
   await Promise.all([
-    push_url && warn(pushMetrics(push_url, text, ledger !== undefined, signal)),
-    textfile && warn(writeTextfile(textfile, text)),
+    push_url && warn(pushMetrics(push_url, text, ledger !== undefined, signal), 'pushed'),
+    textfile && warn(writeTextfile(textfile, text), `written to ${textfile}`),
   ])
 }
 

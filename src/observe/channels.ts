@@ -6,13 +6,13 @@ import { clip } from '../core/text.ts'
 import { type Channel, factsOf, type Notice } from './notice.ts'
 import { notifyOutside } from './send.ts'
 
-export function channelsOf({ alerts, allow_http }: Config, installation: string): Channel[] {
+export function channelsOf({ alerts, allow_http }: Config): Channel[] {
   const { webhook_url, slack_url, pagerduty_key, pagerduty_url, smtp_url } = alerts
   const channels: Channel[] = []
   if (webhook_url !== undefined) channels.push(webhookChannel(webhook_url))
   if (slack_url !== undefined) channels.push(jsonChannel('slack', slack_url, slackMessage))
   if (pagerduty_key !== undefined) {
-    const eventOf = (notice: Notice) => pagerDutyEvent(notice, pagerduty_key, installation)
+    const eventOf = (notice: Notice) => pagerDutyEvent(notice, pagerduty_key)
     channels.push(jsonChannel('pagerduty', pagerduty_url, eventOf))
   }
   if (smtp_url !== undefined) channels.push(emailChannel(smtp_url, alerts, allow_http))
@@ -30,12 +30,12 @@ function jsonChannel(name: Channel['name'], url: string, bodyOf: (notice: Notice
 const LONGEST_SUMMARY = 900
 
 /**
- * An event of the Events API v2. The end of a condition resolves the incident that its beginning opened. `installation` is
- * the warehouse: incidents of two installations are two.
+ * An event of the Events API v2. The end of a condition resolves the incident that its beginning opened. Incidents
+ * of two warehouses are two.
  */
-function pagerDutyEvent(notice: Notice, key: string, installation: string): object {
-  const { event, condition, severity, detail, projects, since, run, reason, page, command } = notice
-  const installed = createHash('sha256').update(installation).digest('hex').slice(0, 12)
+function pagerDutyEvent(notice: Notice, key: string): object {
+  const { event, condition, severity, detail, projects, warehouse, since, run, reason, page, command } = notice
+  const installed = createHash('sha256').update(warehouse).digest('hex').slice(0, 12)
   return {
     routing_key: key,
     event_action: event === 'raised' ? 'trigger' : 'resolve',
@@ -44,7 +44,7 @@ function pagerDutyEvent(notice: Notice, key: string, installation: string): obje
     ...(page !== null && { client_url: page, links: [{ href: page, text: 'Status page' }] }),
     payload: {
       summary: clip(`visibility-sync: ${detail}`, LONGEST_SUMMARY),
-      source: installation,
+      source: warehouse,
       severity,
       timestamp: since,
       component: 'visibility-sync',

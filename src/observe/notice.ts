@@ -12,6 +12,8 @@ export interface Notice {
   /** One sentence that says it all. */
   detail: string
   projects: string[]
+  /** Its address, without secrets; empty if there is none. */
+  warehouse: string
   since: string
   run: number | null
   reason: string | null
@@ -29,6 +31,7 @@ export interface Channel {
 
 export interface Naming {
   nameOf(projectId: string): string
+  warehouse: string
   pageUrl: string | undefined
 }
 
@@ -49,7 +52,7 @@ export function textOf({ what, members, reason }: Finding, naming: Naming): stri
 export function noticeOf(
   condition: Condition,
   finding: Finding | undefined,
-  { text, members, raised_at }: AlertState,
+  { text, members, raised_at }: Pick<AlertState, 'text' | 'members' | 'raised_at'>,
   naming: Naming,
 ): Notice {
   const projects = projectsOf(members)
@@ -63,6 +66,7 @@ export function noticeOf(
     severity,
     detail: text,
     projects: projects.map(naming.nameOf),
+    warehouse: naming.warehouse,
     since: (since < raised_at ? since : raised_at).toISOString(),
     run: found.run ?? null,
     reason: found.reason ?? null,
@@ -73,9 +77,18 @@ export function noticeOf(
 }
 
 /** Details besides the sentence. */
-export function factsOf({ projects, since, run, reason, page, command }: Notice): [label: string, value: string][] {
+export function factsOf({
+  projects,
+  warehouse,
+  since,
+  run,
+  reason,
+  page,
+  command,
+}: Notice): [label: string, value: string][] {
   const facts = {
     Projects: projects.length === 0 ? null : listSome(projects, MOST_NAMED),
+    Warehouse: warehouse || null,
     Since: `${since.slice(0, 16).replace('T', ' ')} UTC`,
     Run: run,
     Reason: reason,

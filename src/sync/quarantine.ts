@@ -8,6 +8,7 @@ import {
   type QuarantineEntry,
   type QuarantineFilter,
   reopenEntries,
+  rowsIn,
 } from '../ledger/quarantine.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
@@ -66,6 +67,7 @@ export function readingOf(
   }
 }
 
+/** `tried` and `loaded` are rows; identical ones share an entry. */
 export interface RetryResult {
   tried: number
   loaded: number
@@ -88,7 +90,9 @@ export function retryResult(
     const reason = isRead(entry) ? entry.reason : `the stream ${entry.stream} is not configured`
     return { quarantine_id: entry.quarantine_id, reason }
   })
-  return { tried: entries.length, loaded: entries.length - still_bad.length, still_bad }
+  const isBad = new Set(idsOf(open))
+  const done = entries.filter(({ quarantine_id }) => !isBad.has(quarantine_id))
+  return { tried: rowsIn(entries), loaded: rowsIn(done), still_bad }
 }
 
 /** Dismisses open entries, so that they no longer make runs partial. Their days are read again by the next run. */

@@ -1,4 +1,4 @@
-import { clip, count } from '../core/text.ts'
+import { clip, count, streamDays } from '../core/text.ts'
 import { type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
 import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
@@ -130,7 +130,7 @@ export function problemsOf(
     isFailed && lastRun,
     amount('stale', stale, 'stream', 'not read for too long'),
     amount('held', status.totals.held, 'range', 'held'),
-    amount('unreconciled', unreconciled, 'day', 'not reconciled'),
+    unreconciled > 0 && { kind: 'unreconciled', text: `${streamDays(unreconciled)} not reconciled` },
     amount('quarantine', open, 'row', 'in quarantine'),
     amount('dead', dead, 'window', 'given up'),
     !isFailed && !isNamed && lastRun,

@@ -3,7 +3,7 @@ import { chooseProjects, requireDatabase } from '../../app/open-services.ts'
 import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { dayOf } from '../../core/day.ts'
-import { count, listSome } from '../../core/text.ts'
+import { count, listSome, streamDays } from '../../core/text.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import { withRetries } from '../../warehouse/retry.ts'
@@ -73,7 +73,7 @@ function verdict({ audited, remaining, requests }: AuditResult, repair: boolean,
   if (total === 0) return `${good('No differences')}; ${count(requests, 'request')}.`
   const differ = total === 1 ? 'differs and was' : 'differ and were'
   if (!repair)
-    return `${warning(count(total, 'day'))} ${differ} marked: the next sync reads them again, or "npx visibility-sync audit --repair" now.`
-  const now = remaining === 0 ? good('all are right now') : bad(`${count(remaining, 'day')} still differ`)
-  return `${count(total, 'day')} differed and were read again; ${now}.`
+    return `${warning(streamDays(total))} ${differ} marked: the next sync reads them again, or "npx visibility-sync audit --repair" now.`
+  const now = remaining === 0 ? good('all are right now') : bad(`${streamDays(remaining)} still differ`)
+  return `${streamDays(total)} differed and were read again; ${now}.`
 }

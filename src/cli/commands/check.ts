@@ -19,6 +19,9 @@ import { streamKey } from '../../core/vocabulary.ts'
 import { hasLedger, readDiffering } from '../../ledger/days.ts'
 import { readSource, refusal } from '../../ledger/source.ts'
 import { readHeld } from '../../ledger/status.ts'
+import { channelsOf } from '../../observe/channels.ts'
+import { noticeOf } from '../../observe/notice.ts'
+import { outsideFailure } from '../../observe/send.ts'
 import { queueSchema } from '../../queue/boss.ts'
 import type { Client } from '../../source/client.ts'
 import type { StreamSet } from '../../streams/registry.ts'
@@ -39,6 +42,7 @@ import { type ProjectNames, projectNames, readProjectNames } from '../project-na
 import type { Part, Session } from '../session.ts'
 import { bad, good, warning, wrap, wrapNote } from '../table.ts'
 
+const ALERT_MS = 10_000
 /** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = ['projects', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags']
 
@@ -52,7 +56,10 @@ interface Verdict {
 type AddVerdict = (what: string, work: () => Promise<string>, more?: Pick<Verdict, 'project_id'>) => Promise<boolean>
 
 /** `check`: one verdict each for configuration, key, every project, database and its privileges. */
-export async function check(session: Session, { spec }: { spec?: string } = {}): Promise<number> {
+export async function check(
+  session: Session,
+  { spec, alerts }: { spec?: string; alerts?: boolean } = {},
+): Promise<number> {
   if (spec !== undefined) return checkSpec(session, spec)
   const { config, clock } = session
   const verdicts: Verdict[] = []
@@ -75,7 +82,8 @@ export async function check(session: Session, { spec }: { spec?: string } = {}):
   })
   const address = await checkSource(session, addVerdict)
   const ids = configuredProjects(config, clock).map(({ id }) => id)
-  const { known, notes } = await checkDatabase(session, addVerdict, { ids, address })
+  const { known, notes, shown } = await checkDatabase(session, addVerdict, { ids, address })
+  if (alerts) await checkAlerts(session, addVerdict, shown)
   if (config.file !== undefined && config.source.base_url === undefined && chosenSource(config)?.kind === 'reference')
     notes.push(`${config.file} names no service, so synthetic data is read: set VISIBILITY_API_URL`)
   const ok = verdicts.every((verdict) => verdict.ok)
@@ -112,12 +120,32 @@ async function checkSource(session: Session, addVerdict: AddVerdict): Promise<st
   return source?.address
 }
 
+/** Sends the end of an alert that never was: nothing stays open. */
+async function checkAlerts(
+  { config, clock, signal }: Session,
+  addVerdict: AddVerdict,
+  warehouse: string,
+): Promise<void> {
+  const channels = channelsOf(config)
+  if (channels.length === 0) await addVerdict('alerts', async () => 'no channel is configured')
+  const state = { text: 'a test message; nothing is wrong', members: [], raised_at: clock() }
+  const naming = { nameOf: (id: string) => id, warehouse, pageUrl: config.alerts.page_url }
+  const notice = noticeOf('run', undefined, state, naming)
+  for (const channel of channels)
+    await addVerdict(`alerts by ${channel.name}`, async () => {
+      await channel.send(notice, AbortSignal.any([signal, AbortSignal.timeout(ALERT_MS)])).catch((error: unknown) => {
+        throw new UsageError(outsideFailure(error))
+      })
+      return 'accepted a test message'
+    })
+}
+
 /** Gives the names of projects, as far as they are known, and things worth knowing. */
 export async function checkDatabase(
   { config, log, streams }: Pick<Session, 'config' | 'log' | 'streams'>,
   addVerdict: AddVerdict,
   { ids, address }: { ids: readonly string[]; address: string | undefined },
-): Promise<{ known: Map<string, string>; notes: string[] }> {
+): Promise<{ known: Map<string, string>; notes: string[]; shown: string }> {
   let database: OpenWarehouse | undefined
   await addVerdict('database', async () => {
     chooseDatabase(config)
@@ -127,8 +155,8 @@ export async function checkDatabase(
       select current_setting('server_version') as version`.execute(database.warehouse.db)
     return `Postgres ${rows[0]?.version} at ${database.shown}`
   })
-  if (database === undefined) return { known: new Map(), notes: [] }
-  const { warehouse, close } = database
+  if (database === undefined) return { known: new Map(), notes: [], shown: '' }
+  const { warehouse, shown, close } = database
   await addVerdict('privileges', () => privileges(warehouse, config, streams))
   await addVerdict('owners', () => owners(warehouse, config))
   for (const found of await listRestrictions(warehouse).catch(() => []))
@@ -142,7 +170,7 @@ export async function checkDatabase(
   const hasNotes = isGood && (await hasLedger(warehouse).catch(() => false))
   const notes = hasNotes ? await ledgerNotes(warehouse, config, ids) : []
   await close()
-  return { known, notes }
+  return { known, notes, shown }
 }
 
 /** Things worth knowing of the rows that are there. */

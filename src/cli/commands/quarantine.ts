@@ -80,7 +80,8 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
       const limit = session.json ? {} : { limit: LISTED + 1 }
       const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
       const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
-      const text = () => (options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width))
+      const text = () =>
+        options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width, options.all)
       session.print({ groups, entries }, groups.length === 0 ? `No ${kind}rows in quarantine.` : text())
       return 0
     },
@@ -88,10 +89,11 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
   )
 }
 
-function renderGroups(groups: QuarantineGroup[], width: number): Part[] {
+function renderGroups(groups: QuarantineGroup[], width: number, isAll = false): Part[] {
   const table = renderTable<QuarantineGroup>(
     [
       { title: 'rows', align: 'right', value: (row) => row.rows },
+      ...(isAll ? [{ title: 'open', align: 'right' as const, value: (row: QuarantineGroup) => row.open }] : []),
       { title: 'stream', value: (row) => row.stream },
       { title: 'projects', align: 'right', value: (row) => row.projects.length },
       { title: 'days', value: daysOf },
@@ -108,6 +110,7 @@ function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
   const table = renderTable<QuarantineEntry>(
     [
       { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
+      { title: 'rows', align: 'right', value: (row) => row.occurrences },
       { title: 'project', value: (row) => row.project_id },
       { title: 'stream', value: (row) => row.stream },
       { title: 'day', value: daysOf },
@@ -214,7 +217,7 @@ function printRetry(session: Session, result: RetryResult): void {
   session.print(result, [
     tried === 0
       ? 'No open rows in quarantine.'
-      : `${count(tried, 'entry', 'entries')} read again, ${loaded} loaded or gone, ${still_bad.length} still bad.`,
+      : `${count(tried, 'row')} read again, ${loaded} loaded or gone, ${tried - loaded} still bad.`,
     ...still_bad.slice(0, MOST_REASONS).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`),
     left > 0 && `  and ${left} more`,
   ])

@@ -41,7 +41,8 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
   const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log })
   const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, monotonic })
-  const alerts = alertsOf(session, channelsOf(config, open.database.shown), {
+  const alerts = alertsOf(session, channelsOf(config), {
+    warehouse: open.database.shown,
     nameOf: (id) => view.latest?.names.get(id) ?? id,
     clock: () => watch.now(),
     signal: ended.signal,

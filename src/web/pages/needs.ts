@@ -1,4 +1,4 @@
-import { clip, count, grouped, listSome } from '../../core/text.ts'
+import { clip, count, grouped, listSome, streamDays } from '../../core/text.ts'
 import { byAccept, type HeldStatus, type StreamStatus } from '../../ledger/status.ts'
 import { missingDays, type Problem, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
@@ -168,7 +168,7 @@ function unreconciledCard(page: StatusData, nameOf: (id: string) => string): Car
   return {
     grade: 'bad',
     label: 'Not reconciled',
-    title: `${count(days, 'day')} that ${days === 1 ? 'does' : 'do'} not add up`,
+    title: `${streamDays(days)} that ${days === 1 ? 'does' : 'do'} not add up`,
     body: html`<p>The rows of these days do not add up to the service's own totals. Rows from before are still there.</p>
 ${list}${help}`,
   }
