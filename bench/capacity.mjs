@@ -16,8 +16,17 @@ import { startEmbedded } from '../dist/warehouse/embedded/server.js'
 import { cpuSeconds, postgresCpuSeconds } from './measure.mjs'
 
 const { values: options } = parseArgs({
-  options: { latency: { type: 'string', default: '1' }, quick: { type: 'boolean', default: false } },
+  options: {
+    latency: { type: 'string', default: '1' },
+    projects: { type: 'string', default: '1,10,100,1000' },
+    quick: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  },
 })
+if (options.help) {
+  console.log('node bench/capacity.mjs [--latency SECONDS] [--projects N,…] [--quick]')
+  process.exit()
+}
 const PAGE = 10_000
 const REQUESTS_A_MINUTE = 200
 const IN_FLIGHT = 4
@@ -258,7 +267,7 @@ try {
     'first year': { days: 365, isKnown: false },
     'every day': { days: LOOKBACK, isKnown: true },
   }))
-    for (const projects of options.quick ? [1, 10] : [1, 10, 100, 1000]) {
+    for (const projects of options.quick ? [1, 10] : options.projects.split(',').map(Number)) {
       const requests = requestsOf(SIZES.medium, measured, choice)
       const fixed = choice.isKnown ? again : [0, 0]
       // What is read again is compared, not loaded: its cost is in `again`.

@@ -296,7 +296,7 @@ describe('commands', () => {
     const first = async () => (await run('status')).stdout.split('\n\n')[1]
     await run('sync', '--stream', 'chats')
     expect(await first()).toBe(
-      '! Needs attention\n  8 streams not read for too long\n    npx visibility-sync sync'.replace(
+      '! Needs attention\n  8 streams never read\n    npx visibility-sync sync'.replace(
         '8',
         String(own.services.streams.all.length - 1),
       ),

@@ -85,7 +85,9 @@ describe('init', () => {
       expect(await asked({ ...env, VISIBILITY_PROJECTS: '' })).toEqual(['VISIBILITY_API_KEY', 'VISIBILITY_PROJECTS'])
       const all = { ...env, VISIBILITY_API_KEY: 'k', VISIBILITY_PROJECTS: 'or_1' }
       expect(await asked(all)).toEqual([])
-      expect((await init(['--force'], all)).stdout).toContain('Next: npx visibility-sync check')
+      const { stdout } = await init(['--force'], all)
+      expect(stdout).toContain('Next: npx visibility-sync check')
+      expect(stdout).toContain('Variables that are set are not stored')
     })
 
     test('overwrites nothing without --force, and mends what cannot be read with it', async () => {

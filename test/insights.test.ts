@@ -85,6 +85,15 @@ async function csv(section: string, query = RANGE): Promise<Record<string, strin
   return parse(text, { columns: true }) as Record<string, string>[]
 }
 
+test('a file with a wrong parameter is an error for programs, not a page', async () => {
+  const { status, text, headers } = await get(`${url}/insights/movers.csv?project=${project}&page=x`)
+  expect([status, headers.get('content-type'), JSON.parse(text)]).toEqual([
+    400,
+    expect.stringContaining('application/json'),
+    { error: expect.stringContaining('page: got "x"') },
+  ])
+})
+
 const modelId = async () =>
   (await setup.database.rows<{ id: string }>('select min(model_id) as id from visibility.brand_daily_by_model'))[0]!.id
 

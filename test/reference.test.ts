@@ -117,13 +117,14 @@ describe('the reference service', () => {
 
   test('history is rewritten, prompts deleted and brands renamed on request', async () => {
     const project = service.world.projects[1]!
-    const change = async (body: object) => {
+    const post = async (body: object) => {
       const response = await fetch(service.url.replace('/v1', '/control/world'), {
         method: 'POST',
         body: JSON.stringify({ project_id: project.id, ...body }),
       })
-      return response.status
+      return response
     }
+    const change = async (body: object) => (await post(body)).status
     const read = async () =>
       (await report({ project_id: project.id, start_date: '2026-02-01', end_date: '2026-02-01' })).body.data
     const before = JSON.stringify(await read())
@@ -135,6 +136,10 @@ describe('the reference service', () => {
     expect(await change({ action: 'delete_prompt', prompt_id: prompt!.id })).toBe(200)
     expect((await read())[0].visibility_total).toBe(23 * 4)
     expect(await change({ action: 'explode' })).toBe(400)
+    const wrong = await post({ action: 'drop_chat', project_id: undefined, chat_id: 7 })
+    expect(await wrong.json()).toEqual({ message: expect.stringMatching(/at project_id[\s\S]*at chat_id/) })
+    const nowhere = await post({ action: 'drop_chat', project_id: 'or_none', chat_id: 'x' })
+    expect([nowhere.status, await nowhere.json()]).toEqual([400, { message: 'project_id: there is no such project' }])
   })
 
   test('it misbehaves on request: limits, refusals, caps, odd rows', async () => {

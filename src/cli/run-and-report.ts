@@ -78,7 +78,7 @@ export class FollowedRun {
   }
 
   private get facts(): Pick<RunReport, 'run_id' | 'seconds'> {
-    return { run_id: this.runId, seconds: (this.session.monotonic() - this.begun) / 1000 }
+    return { run_id: this.runId, seconds: Math.round(this.session.monotonic() - this.begun) / 1000 }
   }
 }
 

@@ -58,3 +58,8 @@ export async function withTimeLimit<T>(ms: number, work: Promise<T>, late: () =>
   if (!(await waitAtMost(ms, work))) throw late()
   return work
 }
+
+/** In milliseconds: sums of fractions have long decimals. */
+export function addSeconds(first: number, second: number): number {
+  return Math.round((first + second) * 1000) / 1000
+}

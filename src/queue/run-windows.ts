@@ -1,5 +1,6 @@
 import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
+import { addSeconds } from '../core/waiting.ts'
 import type { ItemResult, Run } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { anyOf } from '../warehouse/database.ts'
@@ -59,7 +60,7 @@ export const NO_COST: WindowCost = { seconds: 0, statuses: {} }
 export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
-  return { seconds: first.seconds + second.seconds, statuses }
+  return { seconds: addSeconds(first.seconds, second.seconds), statuses }
 }
 
 const WINDOWS = sql.table('ops.run_windows')

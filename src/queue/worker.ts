@@ -211,7 +211,7 @@ export class QueueWorker {
   }
 
   private costOf({ window, startedAt, statuses }: WindowWork): WindowCost {
-    return addCosts(window.spent ?? NO_COST, { seconds: (monotonic() - startedAt) / 1000, statuses })
+    return addCosts(window.spent ?? NO_COST, { seconds: Math.round(monotonic() - startedAt) / 1000, statuses })
   }
 
   private async end(work: WindowWork, result: ItemResult): Promise<void> {

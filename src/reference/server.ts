@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
+import * as z from 'zod'
 import { addDays, dayOf } from '../core/day.ts'
 import { clip } from '../core/text.ts'
 import { DIMENSIONS } from '../core/vocabulary.ts'
@@ -95,7 +96,9 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
         return { status: 200, body: { faults } }
       case 'POST /control/world': {
         const { data, error } = changeSchema.safeParse(body)
-        if (error !== undefined) return { status: 400, body: { message: error.issues[0]?.message ?? 'not a change' } }
+        if (error !== undefined) return { status: 400, body: { message: z.prettifyError(error) } }
+        if (world.project(data.project_id) === undefined)
+          return { status: 400, body: { message: 'project_id: there is no such project' } }
         changeWorld(world, data)
         return { status: 200, body: { changed: data } }
       }

@@ -106,7 +106,8 @@ export function problemsOf(
 ): Problem[] {
   if (status === undefined) return []
   const streams = projects.flatMap(({ streams: list }) => list)
-  const stale = streams.filter(({ rank }) => rank === 4).length
+  const stale = streams.filter(({ rank }) => rank === 4)
+  const never = stale.filter(({ row }) => row.last_read_at === null).length
   const missing = streams.filter(({ row }) => missingDays(row) > 0).length
   const changed = streams.filter(({ row }) => row.days_stale > 0).length
   const open = status.quarantine.reduce((sum, row) => sum + row.open, 0)
@@ -128,7 +129,8 @@ export function problemsOf(
       text: `a ${failedToStart.command} failed before it began (${clip(failedToStart.reason, 200)})`,
     },
     isFailed && lastRun,
-    amount('stale', stale, 'stream', 'not read for too long'),
+    amount('stale', stale.length - never, 'stream', 'not read for too long'),
+    amount('stale', never, 'stream', 'never read'),
     amount('held', status.totals.held, 'range', 'held'),
     unreconciled > 0 && { kind: 'unreconciled', text: `${streamDays(unreconciled)} not reconciled` },
     amount('quarantine', open, 'row', 'in quarantine'),

@@ -175,6 +175,8 @@ function answerError(version: string, error: HttpError, request: FastifyRequest,
   reply.code(status)
   if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter))
   const path = request.url.split('?')[0]!
+  // A file is read by a program.
+  if (path.endsWith('.csv')) return reply.send({ error: text })
   const page = /^\/($|runs|actions|sign-)/.test(path) ? '/' : PAGES.find((name) => path.startsWith(name))
   if (page !== undefined) return reply.type(HTML).send(errorPage(version, text, page))
   return reply.type('application/json; charset=utf-8').send({ error: text })

@@ -44,6 +44,6 @@ export async function help(session: Session, _options: object, topic?: string): 
     )
   }
   // Its examples are no secrets, even if one of them is the key in the environment.
-  session.print(page, page.text.trimEnd(), createRedactor())
+  session.print(page, page.text.replaceAll(/^ *<!--.*-->\n/gm, '').trimEnd(), createRedactor())
   return 0
 }

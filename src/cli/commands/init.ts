@@ -29,6 +29,7 @@ export async function init(
   const unset = VARIABLES.filter(([name]) => given(name, session.env) === undefined)
   session.print({ file, schema, unset: unset.map(([name]) => name) }, [
     `Wrote ${file}, where every setting is explained, and ${schema} for editors.`,
+    unset.length < VARIABLES.length && 'Variables that are set are not stored: set them wherever it runs, or in .env.',
     unset.length > 0 && 'Now set\n',
     ...unset.map(([name, example, meaning]) => `  ${`export ${name}=${example}`.padEnd(40)} ${meaning}`),
     unset.length === 0 ? `Next: ${session.command('check')}` : `\nand then: ${session.command('check')}`,

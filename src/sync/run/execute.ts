@@ -4,7 +4,7 @@ import { InterruptedError, KeyError, messageOf, RefusedError, TransientError } f
 import { failureCodeOf, failureRule } from '../../core/failure-code.ts'
 import { failSpan, inSpan } from '../../core/logger.ts'
 import { EXTRA_STREAMS } from '../../core/vocabulary.ts'
-import { monotonic } from '../../core/waiting.ts'
+import { addSeconds, monotonic } from '../../core/waiting.ts'
 import { saveNotOffered } from '../../ledger/service-notes.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { Stream } from '../../streams/stream.ts'
@@ -92,13 +92,13 @@ export async function performHere({ task, range }: WorkItem): Promise<{ result: 
   const { run, project, stream, report, shared } = task
   const onAttempt = (status: number | undefined) => countRequest({ report, observer: shared.observer }, status)
   const result = await performItem(run, { project, stream, range }, { signal: run.signal, onAttempt })
-  return { result, seconds: (monotonic() - startedAt) / 1000 }
+  return { result, seconds: Math.round(monotonic() - startedAt) / 1000 }
 }
 
 /** Counts a result, and lets it decide what is done next. A failure ends no more than it must. */
 export function applyResult({ task, range }: WorkItem, result: ItemResult, seconds: number): void {
   const { report, remaining, run } = task
-  report.seconds += seconds
+  report.seconds = addSeconds(report.seconds, seconds)
   // Another process may have found that the service truncates answers.
   if (result.kind === 'loaded' || result.kind === 'split') run.limit.lowerTo(result.pageLimit)
   if (result.kind === 'loaded') finish(task, result, seconds)

@@ -3,7 +3,7 @@ import { type Config, daysOfInterest } from '../../core/config/load.ts'
 import { type Day, dayOf, type Range } from '../../core/day.ts'
 import { DownError, InterruptedError, messageOf, RefusedError } from '../../core/errors.ts'
 import { failureCodeOf, reportedCode } from '../../core/failure-code.ts'
-import { monotonic } from '../../core/waiting.ts'
+import { addSeconds, monotonic } from '../../core/waiting.ts'
 import { identifyRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { forgetNotOffered, readNotOffered, saveDrift } from '../../ledger/service-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
@@ -200,7 +200,7 @@ async function load({ run, project, stream, report, observer }: Reading, answers
   const effect = { inserted, updated: 0, deleted: 0, unchanged: sifted.rows.length - inserted, held: undefined }
   const summary = { range: undefined, rowsRead: read.length, rejects: quarantined, effect }
   countLoad({ report, observer }, summary, seconds)
-  report.seconds += seconds
+  report.seconds = addSeconds(report.seconds, seconds)
 }
 
 function fail(report: StreamReport, range: string, error: unknown): void {

@@ -80,7 +80,7 @@ async function performRun(
     command: request.command,
     ...endOf(result.streams, failures.first, request.signal?.aborted ?? false),
     source: run.source,
-    seconds: (monotonic() - startedAt) / 1000,
+    seconds: Math.round(monotonic() - startedAt) / 1000,
     ...result,
   }
   // A text that was broken into lines or cells no longer shows what it holds.
