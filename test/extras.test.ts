@@ -472,8 +472,11 @@ describe('contents of chats', () => {
     expect(await rows('select count(*)::int as n, min(status) as status from visibility_ops.unread_chats')).toEqual([
       { n: 5, status: 200 },
     ])
-    expect(await reopenForRetry(setup.database.warehouse, {})).toHaveLength(5)
+    // Contents of other chats leave them there.
     await run({ share: 1, requests_per_day: 10 })
     expect([asked(), await contents()]).toEqual([5, 5])
+    expect(await reopenForRetry(setup.database.warehouse, {})).toHaveLength(5)
+    await run({ share: 1, requests_per_day: 15 })
+    expect([asked(), await contents()]).toEqual([5, 10])
   })
 })
