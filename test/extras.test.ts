@@ -3,6 +3,7 @@ import { DEFAULT_REPORTS } from '../src/core/config/schema.ts'
 import { chatContent, domainReport, urlReport } from '../src/reference/sources.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { reopenForRetry } from '../src/sync/quarantine.ts'
+import { dueChats } from '../src/sync/run/read-chat-contents.ts'
 import { runSync } from '../src/sync/run/run-sync.ts'
 import { readFilters } from '../src/web/insights/filters.ts'
 import { readPage } from '../src/web/insights/read-page.ts'
@@ -393,6 +394,11 @@ describe('contents of chats', () => {
     expect([third.contents?.inserted, asked(), await contents()]).toEqual([30, 30, 60])
     await run({ share: 1, requests_per_day: 30 }, '2026-04-02T01:00:00Z')
     expect([asked(), await contents()]).toEqual([20, 80])
+    const all = { projectId: project().id, range: { from: '2026-03-01', to: '2026-04-01' }, limit: 1 }
+    expect(await dueChats(setup.database.warehouse, { share: 1, requests_per_day: 30 }, all)).toEqual({
+      ids: [],
+      count: 0,
+    })
     const [stored] = await rows(
       'select t.*, c.date from visibility.chat_contents t join visibility.chats c using (project_id, chat_id) order by chat_id limit 1',
     )

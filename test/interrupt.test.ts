@@ -221,6 +221,22 @@ describe('what ends a run', () => {
     await finish()
   })
 
+  test('a run whose end cannot be written is reported all the same, and keeps out no other', async () => {
+    await start()
+    const { rows } = setup.database
+    await rows(
+      "create function visibility.full() returns trigger language plpgsql as $$ begin raise exception 'No space left on device' using errcode = '53100'; end $$",
+    )
+    await rows(
+      'create trigger full_disk before update of outcome on visibility_ops.runs for each row execute function visibility.full()',
+    )
+    const result = await runCli(['sync', '--json'], options())
+    expect([result.code, result.json().outcome]).toEqual([0, 'complete'])
+    expect(result.stderr).toContain('the run could not be closed')
+    await rows('drop trigger full_disk on visibility_ops.runs')
+    await finish()
+  })
+
   describe('overlap', () => {
     test('of two syncs at once one exits 3 and names the other, and the tables are exact', async () => {
       await start({ faults: { ...NO_LIMIT, latency_ms: 200 } })
