@@ -134,6 +134,11 @@ test('windows grow until an answer is nearly full, and never beyond it where day
   expect(windows.length).toBe(Math.ceil(365 / Math.floor(9999 / (123 * 1.01))))
 })
 
+test('one day that is known says how many more fit', () => {
+  const density = new Density([covered('2026-01-01', 100)], '2026-02-01')
+  expect(density.fit(daysIn({ from: '2026-01-02', to: '2026-01-10' }), 250)).toBe(2)
+})
+
 test('scattered due days share a window with the days between them, where these are no more than the due days', () => {
   const days = daysIn({ from: '2026-03-01', to: '2026-03-31' })
   const density = () =>

@@ -176,6 +176,8 @@ test('a day that does not add up loses no row, also if deletions are accepted', 
     const range = { from: day, to: day }
     const report = await lying(lie, () => setup.sync({ command: 'backfill', range, acceptDeletes: true }))
     expect([report.outcome, await stored()]).toEqual([outcome, before])
+    const open = /days that do not add up yet, and that the next sync reads again: by_prompt 2026-03-31; the/
+    expect(report.notes).toEqual(day === today ? [expect.stringMatching(open)] : [])
   }
 })
 
