@@ -41,6 +41,11 @@ describe('an audit', () => {
     await rows("update visibility.brand_daily set mention_count = mention_count + 1 where date < '2026-03-04'")
     await rows("update visibility.brand_daily set share_of_voice = 0.5 where date = '2026-03-08'")
     await rows("delete from visibility.chats where date = '2026-03-07'")
+    // An audit marks the days, and a second one still knows them.
+    expect((await cli('audit', '--json')).code).toBe(1)
+    const marked = (await cli('status', '--json')).json().streams
+    expect(marked.map(({ days_missing }: any) => days_missing ?? 0)).toEqual(marked.map(() => 0))
+    expect(marked.some(({ days_stale }: any) => days_stale > 0)).toBe(true)
     const repaired = await cli('audit', '--repair', '--json')
     expect([repaired.code, repaired.json().remaining]).toEqual([0, 0])
     await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })

@@ -2,7 +2,15 @@ import { beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
 import fc from 'fast-check'
 import { addDays, type Day, daysIn } from '../src/core/day.ts'
 import { monotonic } from '../src/core/waiting.ts'
-import { type DayState, forgetDays, lockOfLoads, markMoved, putDays, readDays, settleDays } from '../src/ledger/days.ts'
+import {
+  type DayState,
+  lockOfLoads,
+  markDamaged,
+  markMoved,
+  putDays,
+  readDays,
+  settleDays,
+} from '../src/ledger/days.ts'
 import { pruneLedger } from '../src/ledger/retention.ts'
 import { dueDays, readKnownDays } from '../src/sync/plan/due-days.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -112,7 +120,7 @@ describe('months', () => {
 
   const window = fc.record({ from: fc.nat(DAYS.length - 1), days: fc.integer({ min: 1, max: 20 }) })
   const step = fc.record({
-    kind: fc.constantFrom('put', 'put', 'settle', 'forget', 'move'),
+    kind: fc.constantFrom('put', 'put', 'settle', 'damage', 'move'),
     window,
     state: fc.constantFrom(...STATES),
     age: fc.constantFrom(0, 1, 9),
@@ -144,7 +152,7 @@ describe('months', () => {
     const write = async (step: Step): Promise<unknown> => {
       const days = DAYS.slice(step.window.from, step.window.from + step.window.days)
       if (step.kind === 'settle') return settleDays(database.warehouse, OF, days)
-      if (step.kind === 'forget') return forgetDays(database.warehouse, OF, days)
+      if (step.kind === 'damage') return markDamaged(database.warehouse, OF, days)
       return inLoad(async (tx) => {
         if (step.kind === 'move') await markMoved(tx, OF, new Map(days.map((day) => [day, 3])))
         else tx.atCommit.push(put(step))
@@ -169,7 +177,7 @@ describe('months', () => {
   })
 
   test.each([
-    ['forgotten', forgetDays],
+    ['damaged', markDamaged],
     ['settled', settleDays],
   ])('have the counts of their days, if days are %s while others are loaded', async (_, change) => {
     await inLoad(async (tx) => tx.atCommit.push(put({ window: { from: 0, days: 3 }, state: 'settled', age: 1 })))

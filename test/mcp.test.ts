@@ -593,6 +593,35 @@ test('a role of its own that sees one project gets no other, nor the ledger', as
   expect(checked.text).toContain('not visible to this role')
 })
 
+test('gaps and weeks are of whole weeks, which the answer names, and of the stream that has them', async () => {
+  const asked = { from: '2026-03-04', to: '2026-03-20' }
+  const weeks = { from: '2026-03-09', to: '2026-03-22' }
+  const gaps = await ask('find_gaps', { ...asked, limit: 50 })
+  expect(gaps.data.period).toEqual(weeks)
+  expect(gaps.text).toContain('in 2 complete weeks: ')
+  expect(gaps.data.notes[0]).toBe('All 14 days of the period are complete and final.')
+  expect((await ask('get_visibility', { ...asked, by: 'week' })).data.period).toEqual(weeks)
+  const named = await rows(
+    `select v.prompt_id, v.model_id, sum(v.visibility_count)::float as named_count ${OF_OWN('brand_daily_by_prompt_model')}
+     where date between '2026-03-09' and '2026-03-22' group by 1, 2`,
+  )
+  const countOf = ({ prompt_id, model_id }: any) =>
+    named.find((row) => row.prompt_id === prompt_id && row.model_id === model_id)?.named_count ?? 0
+  expect(gaps.data.rows.map((row: any) => row.named_count)).toEqual(gaps.data.rows.map(countOf))
+  expect(gaps.data.rows.some((row: any) => row.named_count > 0)).toBe(true)
+  expect((await ask('find_gaps', { from: '2026-03-10', to: '2026-03-12' })).text).toContain('No complete week begins')
+  const hold = (state: string) =>
+    rows(
+      `update visibility_ops.coverage set state = '${state}' where project_id = '${setup.service.world.projects[0]!.id}' and date = '2026-03-12'
+       and stream in (select name from visibility_ops.reports where of = 'domains' and 'prompt_id' = any(dimensions))`,
+    )
+  await hold('held')
+  const held = await ask('find_gaps', { ...asked, kind: 'sources' })
+  await hold('read')
+  expect(held.text).toContain('in 1 complete week: ')
+  expect(held.data.notes[0]).toMatch(/^Incomplete: only 13 of 14 days .* 1 day held for review/)
+})
+
 test('a service without lists has its ids as names, and a reader is told what is not known', async () => {
   const plain = await setUp({
     world: { ...WORLD, projects: 1 },

@@ -11,7 +11,8 @@ select
   u.held_days,
   q.quarantined_rows,
   coalesce(m.last_read_at < now() - t.max_staleness, true) as is_stale,
-  u.unreconciled_days
+  u.unreconciled_days,
+  u.stale_days
 from {ops}.stream_settings t
 left join {schema}.projects p on p.project_id = t.project_id
 -- The days of interest end today at the latest.
@@ -27,7 +28,8 @@ cross join lateral (
 ) m
 cross join lateral (
   select count(*) filter (where d.state = 'held')::integer as held_days,
-    count(*) filter (where d.state = 'unreconciled')::integer as unreconciled_days
+    count(*) filter (where d.state = 'unreconciled')::integer as unreconciled_days,
+    count(*) filter (where d.state = 'stale')::integer as stale_days
   from {ops}.coverage d where d.project_id = t.project_id and d.stream = t.stream and d.state <> 'read'
 ) u
 cross join lateral (

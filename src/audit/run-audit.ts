@@ -1,9 +1,8 @@
-import { daysOfInterest } from '../core/config/load.ts'
-import { type Day, dayOf, type Range } from '../core/day.ts'
+import type { Day, Range } from '../core/day.ts'
 import { TransientError } from '../core/errors.ts'
 import { inSpan } from '../core/logger.ts'
 import { listSome } from '../core/text.ts'
-import { forgetDays, markChanged } from '../ledger/days.ts'
+import { markDamaged } from '../ledger/days.ts'
 import { withRun } from '../ledger/with-run.ts'
 import type { Executor } from '../sync/run/execute.ts'
 import type { RunReport } from '../sync/run/report.ts'
@@ -107,16 +106,11 @@ async function compareAndRepair(
         `${stream} of ${project_id}: the service now sends rows that fail validation (${listSome(malformed, 4)}); the next sync puts them into quarantine`,
       )
   const wrong = wrongDays(audited)
-  const { from, to } = daysOfInterest(config, dayOf(services.clock()))
-  const isConfigured = (day: Day) => day >= from && day <= to
   // First: if the repair fails or is killed, the next sync reads them. Days that the service changed are marked already.
   for (const { project_id, stream } of audited) {
     const days = wrong.get(project_id) ?? []
     if (days.length === 0) continue
-    await retry(() => forgetDays(warehouse, { projectId: project_id, stream }, days.filter(isConfigured)))
-    // Of other days, only the ledger knows that they were read.
-    const others = days.filter((day) => !isConfigured(day))
-    await retry(() => markChanged(warehouse, project_id, { streams: [stream], days: others }))
+    await retry(() => markDamaged(warehouse, { projectId: project_id, stream }, days))
   }
   if (wrong.size === 0 || !mayRepair)
     return { requests, audited, notes, remaining: countDiffering(audited), repair: undefined }

@@ -181,11 +181,12 @@ export interface PriorDayRow {
   date: Day | null
   read_order: number
   state: CoverageState | null
+  difference: string | null
 }
 
 export function priorDayRows({ projectId, stream }: ProjectStream, range: Range): RawBuilder<PriorDayRow> {
   return sql`
-    select q.rejects, c.date, c.read_order, c.state
+    select q.rejects, c.date, c.read_order, c.state, c.difference
     from (select exists (select from ${QUARANTINE} where project_id = ${projectId} and stream = ${stream}
       and resolved_at is null and from_date <= ${range.to} and to_date >= ${range.from}) as rejects) q
     left join ${COVERAGE} c
@@ -196,7 +197,8 @@ export function priorDayRows({ projectId, stream }: ProjectStream, range: Range)
 export function priorDays(rows: readonly PriorDayRow[], stream: string, fencingToken: number): PriorDays {
   const newer = rows.find(({ date, read_order }) => date !== null && read_order > fencingToken)
   if (newer !== undefined) throw superseded(`${stream} ${newer.date}`)
-  const read = new Set(rows.flatMap(({ date }) => (date === null ? [] : [date])))
+  // Reading a day again whose rows were damaged is a repair of our copy, and no change of the service.
+  const read = new Set(rows.flatMap(({ date, difference }) => (date === null || difference === DAMAGED ? [] : [date])))
   const changed = new Set(rows.flatMap(({ date, state }) => (state === STORED_AS.changed ? [date!] : [])))
   return { read, changed, hasRejects: rows.some(({ rejects }) => rejects) }
 }
@@ -327,16 +329,15 @@ export function settleDays(warehouse: Warehouse, projectStream: ProjectStream, d
   return changeDays(warehouse, projectStream, days, settle)
 }
 
-/**
- * Forgets that settled days were read, because the table no longer has what was stored: reading them again is a repair of our copy,
- * and no change of the service.
- */
-export function forgetDays(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
+const DAMAGED = 'the table no longer has what was stored'
+
+/** Settled days become due, because the table no longer has what was stored. */
+export function markDamaged(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
   const { projectId, stream } = projectStream
-  const forget = sql`
-    delete from ${COVERAGE}
+  const mark = sql`
+    update ${COVERAGE} set state = ${STORED_AS.changed}, reconciled_at = null, difference = ${DAMAGED}
     where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.settled} and date = any(${days})`
-  return changeDays(warehouse, projectStream, days, forget)
+  return changeDays(warehouse, projectStream, days, mark)
 }
 
 /** What is known of one day of a stream, in the words of the tables. */

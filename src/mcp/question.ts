@@ -6,7 +6,14 @@ import { UsageError } from '../core/errors.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { dataTable, runText, writtenOut } from '../warehouse/database.ts'
 import { fillIn, readSql } from '../warehouse/schema/sql-files.ts'
-import { address, comparedRange, defaultGrain, type Filters, type Grain } from '../web/insights/filters.ts'
+import {
+  address,
+  comparedRange,
+  defaultGrain,
+  type Filters,
+  type Grain,
+  startedPeriods,
+} from '../web/insights/filters.ts'
 import { openReader, readableRelations } from '../web/insights/read-page.ts'
 import { type Fragment, reportName, type Write } from '../web/insights/sql.ts'
 import { rangeOf } from '../web/query.ts'
@@ -26,8 +33,7 @@ export interface Tool<I extends z.ZodRawShape = z.ZodRawShape> {
 
 export const defineTool = <I extends z.ZodRawShape>(tool: Tool<I>): Tool => tool as unknown as Tool
 
-const WEEKS = 4
-const WEEKS_BY_MONTH = 26
+const [WEEKS, WEEKS_BY_MONTH] = [4, 26]
 export const aName = (about: string) => z.string().min(1).max(500).describe(about)
 export const aDay = (about: string) => z.string().refine(isDay, 'a calendar date, YYYY-MM-DD').describe(about)
 
@@ -128,16 +134,18 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
       const { rows, missing } = await read(of, wrap)
       return { rows, missing, total: rows[0]?.total ?? 0 }
     },
+    completeWeeks: reader.completeWeeks,
+    whole: (of: Grain) => startedPeriods(range, of, today),
     /** What the answer is about, and what the days of a stream leave open. */
-    async about(more: readonly Sentence[] = [], stream = reportName(reports)) {
-      const { comparedWith, notes } = await reader.judge(stream)
-      return { project, period: range, comparedWith, notes: [...notes, ...more] }
+    async about(more: readonly Sentence[] = [], stream = reportName(reports), period = range) {
+      const { comparedWith, notes } = await reader.judge(stream, period)
+      return { project, period, comparedWith, notes: [...notes, ...more] }
     },
     /** The page about the project or one of its topics or prompts. */
-    link(anchor = '', about?: 'topic' | 'prompt', id?: string) {
-      const shown = { ...filters, grain: filters.grain === 'month' ? defaultGrain(range) : filters.grain }
-      const subject = about === undefined ? {} : { [about]: id! }
-      return pages && `${pages}${address({ ...shown, subject }, about && `/insights/${about}`, anchor)}`
+    link(anchor = '', about?: 'topic' | 'prompt', id?: string, period = range) {
+      const grain = filters.grain === 'month' ? defaultGrain(range) : filters.grain
+      const shown = { ...filters, range: period, grain, subject: about === undefined ? {} : { [about]: id! } }
+      return pages && `${pages}${address(shown, about && `/insights/${about}`, anchor)}`
     },
   }
 }

@@ -8,6 +8,7 @@ from (
     'days missing: ' || nullif(missing_days, 0),
     'days held for review: ' || nullif(held_days, 0),
     'days unreconciled: ' || nullif(unreconciled_days, 0),
+    'changed days to be read again: ' || nullif(stale_days, 0),
     'rows in quarantine: ' || nullif(quarantined_rows, 0)) as problems
   from {schema}.freshness
   where project_id = {project}

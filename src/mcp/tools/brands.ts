@@ -73,9 +73,10 @@ export const getVisibility = defineTool({
     const rows = parts.flatMap((part) => part.rows.map(judged))
     const only = found.map((one) => `, only ${one.by} ${quoted(one.name, TEXT_LENGTH)}`)
     const title = [by === 'none' ? '' : ` by ${by}`, ...only].join('')
+    const period = grain && question.whole(grain)
     const subject = found.find((one) => one.by === 'topic' || one.by === 'prompt')
     return {
-      ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report))),
+      ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report), period)),
       sentences: [
         title !== '' && `${kindOf(metric).title}${title}.`,
         parts[0]!.missing ?? (rows.length === 0 && 'There are no answers in this period.'),
@@ -89,7 +90,7 @@ export const getVisibility = defineTool({
         const number = `${kindOf(row.metric).title.toLowerCase()} ${numberOf(row.metric, row)}`
         return `${of}${quoted(row.brand)}: ${number}${state}.${changeOf(row.metric, row)}`
       },
-      link: question.link('', subject?.by as 'topic' | 'prompt' | undefined, subject?.id),
+      link: question.link('', subject?.by as 'topic' | 'prompt' | undefined, subject?.id, period),
     }
   },
 })
@@ -137,9 +138,7 @@ function judged(row: Measured) {
 
 export const compareBrands = defineTool({
   name: 'compare_brands',
-  description:
-    'The own brand against its rivals in the same answers, over a period; or by topic or channel against one rival. ' +
-    'Says who is clearly ahead, and where no lead is clear.',
+  description: 'The own brand against its rivals in the same answers, or by topic or channel: who is clearly ahead.',
   input: {
     brand: aName('An own brand, by name or id; by default the first.').optional(),
     rival: aName('By default all rivals, and by topic or channel the most visible one.').optional(),

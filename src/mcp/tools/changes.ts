@@ -1,10 +1,11 @@
 import { sql } from 'kysely'
 import * as z from 'zod'
 import { count } from '../../core/text.ts'
+import type { Dimension, ReportSubject } from '../../core/vocabulary.ts'
 import { ENOUGH, percent, whole } from '../../web/insights/format.ts'
 import { changeOf } from '../../web/insights/measure-words.ts'
 import { type Rows, type Section, STATEMENTS } from '../../web/insights/read-page.ts'
-import type { Fragment } from '../../web/insights/sql.ts'
+import { BY_PROMPT_AND_MODEL, type Fragment } from '../../web/insights/sql.ts'
 import { quoted, quotedList, TEXT_LENGTH } from '../answer.ts'
 import { aName, COMPARISON, defineTool, openQuestion, PERIOD } from '../question.ts'
 
@@ -24,9 +25,7 @@ export const findChanges = defineTool({
     texts: 'brand brand_id grain topic model_id verdict',
     numbers: 'visibility previous_visibility change change_low change_high q_value answers previous_answers',
   },
-  about:
-    'Clear changes of shares from 0 to 1, the clearest first. ' +
-    'grain says what is compared: topic and model, topic, model, or brand.',
+  about: 'Shares from 0 to 1, the clearest change first. grain: topic and model, topic, model, or brand is compared.',
   async answer(desk, { direction, ...asked }) {
     const question = await openQuestion(desk, asked)
     const brand = asked.brand === 'all' ? undefined : question.brand(asked.brand)
@@ -69,21 +68,22 @@ const rivalsOf = (names: readonly string[]) => quotedList(names, 5)
 const CITED = 'A citation does not show that the source names a brand, nor that it made the answer.'
 const UNNAMED = `A brand that no answer names may still be visible: up to 35 % with 7 answers, 11 % with ${ENOUGH}.`
 
-/** What is listed: a section, where its page shows it, and each row in words. */
+/** What is listed: a section, where its page shows it, the report that it needs, and each row in words. */
 const KINDS = {
   prompts: {
-    ...{ section: 'absent-prompts', anchor: 'absent-prompts', note: UNNAMED, of: undefined },
+    ...{ section: 'absent-prompts', anchor: 'absent-prompts', note: UNNAMED, of: 'brands', by: BY_PROMPT_AND_MODEL },
     title: 'Prompts by model whose answers of a week name rivals and never',
-    line({ answers, weeks_absent, best_rival_visibility, ...row }: Rows['absent-prompts']) {
+    line({ answers, weeks_absent, named_count, best_rival_visibility, ...row }: Rows['absent-prompts']) {
       const rivals = rivalsOf((row.rivals_in_their_best_week ?? '').split(', '))
       const absent = `absent from ${count(answers ?? 0, 'answer')} in ${count(weeks_absent ?? 0, 'week')}`
       const few = (answers ?? 0) < ENOUGH ? ', too few for a conclusion' : ''
+      const named = named_count ? `, but named in ${count(named_count, 'answer')} of other weeks` : ''
       const best = `best rival ${percent(best_rival_visibility)} in its best week (${rivals})`
-      return `${quoted(row.prompt, TEXT_LENGTH)} in ${quoted(row.model_id ?? '(no model)')}: ${absent}${few}; ${best}.`
+      return `${quoted(row.prompt, TEXT_LENGTH)} in ${quoted(row.model_id ?? '(no model)')}: ${absent}${few}${named}; ${best}.`
     },
   },
   sources: {
-    ...{ section: 'source-gaps', anchor: 'sources', note: CITED, of: 'domains' },
+    ...{ section: 'source-gaps', anchor: 'sources', note: CITED, of: 'domains', by: BY_PROMPT_AND_MODEL },
     title: 'Domains cited for prompts where rivals appear and no answer names',
     line({ domain, classification, citation_count, weeks, most_prompts_in_a_week: most }: Rows['source-gaps']) {
       const kind = classification === null ? '' : ` (${quoted(classification)})`
@@ -92,20 +92,19 @@ const KINDS = {
     },
   },
   pages: {
-    ...{ section: 'source-pages', anchor: 'sources', note: CITED, of: 'urls' },
+    ...{ section: 'source-pages', anchor: 'sources', note: CITED, of: 'urls', by: ['date'] },
     title: 'Cited pages that mention rivals and not',
     line({ url, title, citation_count, rival_names }: Rows['source-pages']) {
       const page = `${quoted(url, URL_LENGTH)}${title === null ? '' : `, titled ${quoted(title)}`}`
       return `${page}: cited ${whole(citation_count)} times; mentions ${rivalsOf([rival_names ?? []].flat())}.`
     },
   },
-} satisfies Record<string, { section: Section; anchor: string; note: string; title: string; line(row: never): string }>
+} satisfies Record<string, Record<string, unknown> & { section: Section; of: ReportSubject; by: Dimension[] }>
 
 export const findGaps = defineTool({
   name: 'find_gaps',
   description:
-    'Where rivals appear and the own brand does not: prompts by model, sources (domains) that answers cite without it, ' +
-    'and pages that mention only rivals.',
+    'Where rivals appear and the own brand does not: prompts by model, cited sources (domains), or cited pages.',
   input: {
     brand: aName('An own brand, by name or id; by default the first.').optional(),
     kind: z.enum(['prompts', 'sources', 'pages']).default('prompts'),
@@ -113,22 +112,23 @@ export const findGaps = defineTool({
   },
   columns: {
     texts: 'prompt prompt_id topic model_id last_week rivals_in_their_best_week domain classification url title',
-    numbers: 'answers weeks_absent best_rival_visibility most_prompts_in_a_week weeks citation_count',
+    numbers: 'answers weeks_absent named_count best_rival_visibility most_prompts_in_a_week weeks citation_count',
     lists: 'rival_names',
   },
-  about:
-    'Prompts, domains or pages; columns of other kinds are null. ' +
-    'best_rival_visibility is the highest of a week, from 0 to 1.',
+  about: 'Columns of other kinds are null. best_rival_visibility is the highest of a week, from 0 to 1.',
   async answer(desk, asked) {
-    const { section, title, anchor, note, line, of } = KINDS[asked.kind]
+    const { section, title, anchor, note, line, of, by } = KINDS[asked.kind]
     const question = await openQuestion(desk, asked)
     const own = question.brand(asked.brand, true)
     const { rows, total, missing } = await question.page<object>(STATEMENTS[section])
-    const isUnknown = total === 0 && of && !desk.reports.some((report) => report.of === of)
-    const unknown = isUnknown && `Nothing is known of ${of}: no report of ${of} is configured.`
+    const reports = desk.reports.filter((report) => (report.of ?? 'brands') === of)
+    const stream = reports.find(({ dimensions }) => by.every((name) => dimensions.includes(name)))?.name
+    const weeks = stream === undefined ? 0 : await question.completeWeeks(stream)
+    const found = `${title} ${quoted(own.name)}, in ${count(weeks, 'complete week')}: ${whole(total)}.`
+    const unread = stream === undefined ? `Nothing is known of ${of}: no report of ${of} is configured.` : undefined
     return {
-      ...(await question.about([note])),
-      sentences: [unknown || (missing ?? `${title} ${quoted(own.name)}, in complete weeks: ${whole(total)}.`)],
+      ...(await question.about([note], stream, question.whole('week'))),
+      sentences: [missing ?? unread ?? (weeks === 0 ? 'No complete week begins in this period.' : found)],
       ...{ rows, total, line, narrower: 'ask for a shorter period', link: question.link(anchor) },
     }
   },

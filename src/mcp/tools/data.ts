@@ -18,14 +18,10 @@ type ProjectRow = Record<'id' | 'name' | 'complete_from', string> &
 
 export const listProjects = defineTool({
   name: 'list_projects',
-  description:
-    'Projects with their own brands, rivals, channels, topics and tags, and the days of which data is complete. ' +
-    'Ask this first: other tools take these names.',
+  description: 'Ask this first: projects, their brands, channels, topics and tags, and which days are complete.',
   input: {},
   columns: {
-    texts: 'id name complete_from complete_to',
-    numbers: 'missing_days',
-    flags: 'is_stale',
+    ...{ texts: 'id name complete_from complete_to', numbers: 'missing_days', flags: 'is_stale' },
     lists: LISTS.join(' '),
   },
   about: 'Projects. All days from complete_from to complete_to are complete.',
@@ -51,13 +47,11 @@ export const listProjects = defineTool({
 
 export const checkData = defineTool({
   name: 'check_data',
-  description:
-    'Whether the numbers can be trusted now: how fresh each stream is, days that are missing, held or do not add up, ' +
-    'rows in quarantine, and the last runs.',
+  description: 'Whether the numbers can be trusted now: how fresh and whole each stream is, and the last runs.',
   input: {},
   columns: {
     texts: 'stream last_read_at last_day',
-    numbers: 'missing_days held_days unreconciled_days quarantined_rows',
+    numbers: 'missing_days held_days unreconciled_days stale_days quarantined_rows',
     flags: 'is_stale is_fine',
   },
   about: 'Streams, those that need attention first. Unreconciled days do not add up to the totals of the service.',
@@ -135,6 +129,7 @@ order by value, name`,
 })
 
 function usual(is: boolean | null, value: number | null, show: (value: number) => unknown = String): string {
-  if (is === null || value === null) return 'the baseline is not known'
-  return `${is ? 'unusual' : 'not unusual'}: the same weekday of the eight weeks before had ${show(value)}`
+  if (value === null) return 'the baseline is not known'
+  const judged = is === null ? 'not judged yet' : is ? 'unusual' : 'not unusual'
+  return `${judged}: the same weekday of past weeks had ${show(value)}`
 }

@@ -17,13 +17,16 @@ export async function saveStreamSettings(
   const { db } = warehouse
   const streams = streamKinds(config)
   const names = streams.map(({ name }) => name)
+  // A stream that has rows stays, also if nothing reads it any more: it becomes stale.
   await sql`
     delete from ${SETTINGS} t
-    where t.project_id = any(${projectIds}) and (t.stream <> all(${names}) or exists (
-      select from ${sql.table('ops.not_offered')} n
-      where n.project_id = t.project_id and n.stream = t.stream and not exists (
+    where t.project_id = any(${projectIds}) and not exists (
         select from ${sql.table('ops.coverage')} c
-        where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0)))`.execute(db)
+        where c.project_id = t.project_id and c.stream = t.stream and c.rows > 0)
+      and (t.stream <> all(${names}) or exists (
+        select from ${sql.table('ops.not_offered')} n where n.project_id = t.project_id and n.stream = t.stream))`.execute(
+    db,
+  )
   await runQuery(warehouse, 'save_stream_settings', [
     projectIds,
     names,

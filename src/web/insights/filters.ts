@@ -176,6 +176,12 @@ export function periodsIn(range: Range, grain: Grain): Range {
   return { day: () => range, week: () => weeksIn(range), month: () => monthsIn(range) }[grain]()
 }
 
+/** The same up to a day; undefined if none begins. */
+export function startedPeriods(range: Range, grain: Grain, until: Day): Range | undefined {
+  const { from, to } = periodsIn(range, grain)
+  return from > to ? undefined : { from, to: to > until ? until : to }
+}
+
 // With more points than this, the period before would crowd out the one that was asked for.
 const MOST_POINTS_WITH_BEFORE = 31
 

@@ -61,7 +61,9 @@ export function reportWith(reports: readonly ReportConfig[], needs: readonly Dim
   const words = (dimensions: readonly Dimension[]) =>
     dimensions.flatMap((name) => (name === 'date' ? [] : name.replace(/_(id|code)$/, ''))).join(' and ')
   const possible = all.map(words).filter((by) => by !== '')
-  throw new UsageError(`no report by ${words(needs)} is configured; possible are: ${possible.join('; ')}`)
+  throw new UsageError(
+    `no report by ${words(needs) || 'date'} is configured; possible are: ${possible.join('; ') || 'none'}`,
+  )
 }
 
 interface Asked {

@@ -7,9 +7,18 @@ import { readDiffering } from '../../ledger/days.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
 import { batch, dataTable, runText, writtenOut } from '../../warehouse/database.ts'
 import { DETAIL_STATEMENTS } from './detail-statements.ts'
-import { type Filters, noDays, type PagePath } from './filters.ts'
+import { type Filters, noDays, type PagePath, weeksIn } from './filters.ts'
 import type { Row } from './rows.ts'
-import { type Context, type DaysRead, daysRead, reportName, type Statement, type Write } from './sql.ts'
+import {
+  BY_PROMPT_AND_MODEL,
+  between,
+  type Context,
+  type DaysRead,
+  daysRead,
+  reportName,
+  type Statement,
+  type Write,
+} from './sql.ts'
 import { FIRST_STATEMENTS } from './statements.ts'
 
 /* The first questions of analysts, from the views that BI tools read. The SQL that is shown is the SQL that is run. */
@@ -64,8 +73,10 @@ export async function readPage(warehouse: Warehouse, request: InsightsRequest) {
   const page = Math.min(filters.page, pages)
   if (page > 1) sections['absent-prompts'] = await reader.read('absent-prompts', page)
   const { brands, own, days, incomparable, extent, names, omitting } = reader
+  const weeks = await reader.completeWeeks(reportName(request.reports, BY_PROMPT_AND_MODEL))
+  const hasDomains = request.reports.some(({ of }) => of === 'domains')
   const known = { brands, own, rival, days, incomparable, sections, absent: { page, pages, first } }
-  return { ...known, extent: await extent(), names: await names(), omitting: await omitting() }
+  return { ...known, weeks, hasDomains, extent: await extent(), names: await names(), omitting: await omitting() }
 }
 
 const MOST_ROWS = 100_000
@@ -149,10 +160,20 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
 
   return {
     ...{ brands, own, days, incomparable, all, prepare, context },
+    /** How many weeks that begin in the range are complete. */
+    async completeWeeks(stream: string) {
+      const weeks = sql<{ weeks: number }>`
+        select count(*) as weeks from (
+          select from ${dataTable('data_status')}
+          where project_id = ${project} and stream = ${stream} and ${between('date', weeksIn(filters.range))} and is_complete
+          group by date_trunc('week', date::timestamp) having count(*) = 7
+        ) w`
+      return (await all(weeks))[0]!.weeks
+    },
     /** What the days of a stream leave open, and what they are compared with. */
-    async judge(stream: string) {
-      const { range, before, comparison } = filters
-      const read = await daysOf(stream)
+    async judge(stream: string, range = filters.range) {
+      const { before, comparison } = filters
+      const read = await daysOf(stream, range)
       const why = incomparable ?? whyIncomparable(read, before)
       const gap = countDays(before) - read.whole_days_before
       const lack = why ?? (gap > 0 ? `In the period before, ${gap} days are incomplete.` : '')

@@ -85,7 +85,9 @@ export function chartData(
   const sampleOf = (row: ChartRow) => numberIn(row, kind.sample) ?? 0
   // A period that has just begun has few answers, and would look like a fall.
   const last = all.length === 0 ? '' : at(all.at(-1)!)
-  const rows = all.filter((row) => at(row) !== last || row.is_complete === true || sampleOf(row) >= ENOUGH)
+  const rows = all.filter(
+    (row) => at(row) !== last || row.is_complete === true || (numberIn(row, 'answers') ?? 0) >= ENOUGH,
+  )
   const periods = new Map<Day, { isComplete: boolean; isProvisional: boolean }>()
   const byBrand = new Map<string, Map<Day, ChartRow>>()
   for (const row of rows) {

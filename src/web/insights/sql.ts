@@ -11,6 +11,8 @@ import type { ChartRow, Words } from './rows.ts'
 
 export type Fragment = RawBuilder<unknown>
 
+export const BY_PROMPT_AND_MODEL: Dimension[] = ['date', 'prompt_id', 'model_id']
+
 export interface Context {
   schema: string
   reports: readonly ReportConfig[]

@@ -6,6 +6,7 @@ import { chartRange, weeksIn } from './filters.ts'
 import { ENOUGH } from './format.ts'
 import type { ChartRow, ComparedRow, LeadRow, MeasuredRow, MoverRow, Row } from './rows.ts'
 import {
+  BY_PROMPT_AND_MODEL,
   between,
   bounds,
   byChannelIfThere,
@@ -17,6 +18,7 @@ import {
   measured,
   named,
   periods,
+  reportName,
   type Statement,
   shareOf,
   sums,
@@ -29,7 +31,7 @@ import {
 
 type TopicRow = ComparedRow & Row<'topic_id topic model'> & Partial<Row<'model_id model_channel_id'>>
 type RankedRow = MoverRow & Row<'judged_count clear_count'> & Partial<Row<'comparison_is_complete'>>
-type AbsentRow = Row<'prompt_id prompt topic model_id weeks_absent last_week answers whole_count'> &
+type AbsentRow = Row<'prompt_id prompt topic model_id weeks_absent last_week answers named_count whole_count'> &
   Row<'best_rival_visibility rivals_in_their_best_week'>
 type SourceRow = Row<'domain classification is_own is_rival citation_count retrieved_chat_count whole_count'>
 
@@ -187,18 +189,28 @@ where brand_id = ${context.own} and verdict = 'down' and q_value <= 0.1
 order by rank, clarity desc, topic_id, model_id`,
   }),
 
-  'absent-prompts': ({ project, own, filters }) => ({
+  'absent-prompts': ({ project, own, filters, reports }) => ({
     views: ['absent_prompts'],
+    report: BY_PROMPT_AND_MODEL,
     shown: 25,
-    sql: sql<AbsentRow>`select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
-  max(best_rival_visibility) as best_rival_visibility,
-  (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week,
-  count(*) over () as whole_count
-from ${of('absent_prompts')}
-where project_id = ${project} and own_brand_id = ${own}
-  and ${between('week', weeksIn(filters.range))} and is_complete
-group by prompt_id, prompt, topic_id, topic, model_id
-order by sum(answers) >= ${ENOUGH} desc, weeks_absent desc, best_rival_visibility desc, answers desc, prompt_id, model_id`,
+    sql: sql<AbsentRow>`select a.*, coalesce(o.named_count, 0) as named_count, count(*) over () as whole_count
+from (
+  select prompt_id, prompt, topic_id, topic, model_id, count(*) as weeks_absent, max(week) as last_week, sum(answers) as answers,
+    max(best_rival_visibility) as best_rival_visibility,
+    (array_agg(rival_list order by best_rival_visibility desc, week desc))[1] as rivals_in_their_best_week
+  from ${of('absent_prompts')}
+  where project_id = ${project} and own_brand_id = ${own}
+    and ${between('week', weeksIn(filters.range))} and is_complete
+  group by prompt_id, prompt, topic_id, topic, model_id
+) a
+-- Answers of other weeks may name it.
+left join (
+  select prompt_id, coalesce(model_id, '') as model, sum(visibility_count) as named_count
+  from ${of(reportName(reports, BY_PROMPT_AND_MODEL))}
+  where project_id = ${project} and brand_id = ${own} and ${between('date', weeksIn(filters.range))} and visibility_count > 0
+  group by 1, 2
+) o on o.prompt_id = a.prompt_id and o.model = coalesce(a.model_id, '')
+order by answers >= ${ENOUGH} and o.named_count is null desc, weeks_absent desc, best_rival_visibility desc, answers desc, a.prompt_id, model_id`,
   }),
 
   sources(context) {

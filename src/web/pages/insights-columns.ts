@@ -90,6 +90,7 @@ export function columnsFor(filters: Filters) {
     bothAnswers: number('answers', (row: MoverRow) => `${whole(row.previous_answers)}, ${whole(row.answers)}`),
     weeks: total('weeks', 'weeks'),
     weeksAbsent: total('weeks absent', 'weeks_absent'),
+    namedElsewhere: total('answers that name it in other weeks', 'named_count'),
     citations: total('citations', 'citation_count'),
     retrieved: share('retrieved by', 'retrieved_share'),
     retrievedInterval: number('95 % interval', (row: Rows['sources']) =>

@@ -88,9 +88,12 @@ ${isOpen && sqlOf('the headlines', sql)}</section>`
 
 const NEXT_SHOWN = 3
 const SOURCES_TO_WIN = 2
+const NO_WEEK_TO_SEARCH = 'No complete week begins in this range, so prompts and sources were not searched.'
 
 /** What to look at first. Each line is a count, or a change that is clear if all changes are considered together. */
-function nextSteps(filters: Filters, { sections: { falls, 'source-gaps': gaps }, absent }: Found, own: string): Html {
+function nextSteps(filters: Filters, found: Found, own: string): Html {
+  const { sections, absent, hasDomains, weeks } = found
+  const { falls, 'source-gaps': gaps } = sections
   const groups = {
     'Clear falls': falls.rows.map((row) => {
       const name = row.grain.startsWith('topic') ? row.topic : (row.model_id ?? row.brand)
@@ -99,7 +102,7 @@ function nextSteps(filters: Filters, { sections: { falls, 'source-gaps': gaps },
     }),
     'Prompts where rivals appear and you do not': absent.first
       .slice(0, NEXT_SHOWN)
-      .filter(({ answers }) => (answers ?? 0) >= ENOUGH)
+      .filter(({ answers, named_count }) => (answers ?? 0) >= ENOUGH && named_count === 0)
       .map(
         (row) =>
           html`${promptLink(filters, row)} (${row.model_id ?? 'no model'}): in ${count(row.weeks_absent ?? 0, 'week')}, ${own} is in none of ${whole(row.answers)} answers, a rival in up to ${percent(row.best_rival_visibility)} of a week.`,
@@ -114,8 +117,10 @@ function nextSteps(filters: Filters, { sections: { falls, 'source-gaps': gaps },
   }
   const shown = Object.entries(groups).filter(([, lines]) => lines.length > 0)
   const compared = falls.missing === undefined ? 'no clear fall, ' : ''
+  const searched = `no prompt with ${ENOUGH} answers in which only rivals appear${hasDomains ? ', and no source to win' : ''}`
+  const none = weeks > 0 ? `Nothing stands out: ${compared}${searched}.` : NO_WEEK_TO_SEARCH
   return html`<section class="card next" id="next" aria-labelledby="next-title"><h2 id="next-title">What to do next</h2>
-${shown.length === 0 && html`<p class="about">Nothing stands out: ${compared}no prompt with ${ENOUGH} answers in which only rivals appear, and no source to win.</p>`}<div class="facts">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
+${shown.length === 0 && html`<p class="about">${none}</p>`}<div class="facts">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
 }
 
 /* Why there is nothing to see, and the step that helps. */

@@ -41,6 +41,8 @@ interface Panel<R> {
 type PanelId = Exclude<Section, 'summary' | 'head-to-head-by-model' | 'falls'>
 type Write<R> = (filters: Filters, found: Found, read: Read<R>) => Panel<R>
 
+const NO_WEEK = 'No complete week begins in this range.'
+const noSources = ({ hasDomains, weeks }: Found) => (hasDomains ? (weeks > 0 ? 'None in these weeks.' : NO_WEEK) : null)
 const ownName = ({ own }: Found) => own?.name ?? 'the own brand'
 
 const PANELS: { [S in PanelId]: Write<Rows[S]> } = {
@@ -84,33 +86,42 @@ const PANELS: { [S in PanelId]: Write<Rows[S]> } = {
   'absent-prompts'(filters, found, { rows }) {
     const { from, to } = weeksIn(filters.range)
     const own = ownName(found)
-    const hasWeeks = from <= to
-    const counted = html`: <strong>${whole(rows[0]?.whole_count ?? 0)}</strong> in the weeks from ${from} to ${to}. Those absent most often come first.`
+    const counted = html`: <strong>${whole(rows[0]?.whole_count ?? 0)}</strong> in ${count(found.weeks, 'complete week')} from ${from} to ${to}. Those absent most often come first.`
     const none = `None: in every complete week that begins in this range, ${own} is named wherever a rival is.`
     return {
       title: 'Absent prompts',
-      about: html`Prompts and models with a complete week in which no answer names ${own} and rivals are named${hasWeeks ? counted : '.'}`,
-      columns: ['prompt', 'topic', 'model', 'weeksAbsent', 'last', 'bestRival', 'rivalsInBestWeek', 'answers'],
-      empty: hasWeeks ? none : 'No week begins in this range.',
+      about: html`Prompts and models with a complete week in which no answer names ${own} and rivals are named${found.weeks > 0 ? counted : '.'}`,
+      columns: [
+        'prompt',
+        'topic',
+        'model',
+        'weeksAbsent',
+        'last',
+        'bestRival',
+        'rivalsInBestWeek',
+        'answers',
+        'namedElsewhere',
+      ],
+      empty: found.weeks > 0 ? none : NO_WEEK,
       pages: paging(filters, found, rows),
     }
   },
 
-  sources({ range }) {
+  sources({ range }, found) {
     const { from, to } = weeksIn(range)
     return {
       title: 'Sources cited',
-      about: `Domains that answers of the weeks from ${from} to ${to} retrieve and cite, the most cited first.`,
+      about: `Domains that answers of the complete weeks from ${from} to ${to} retrieve and cite, the most cited first.`,
       columns: ['domain', 'kind', 'citations', 'retrieved', 'retrievedInterval', 'answers'],
-      empty: null,
+      empty: noSources(found),
     }
   },
 
   'source-gaps': (_, found) => ({
     title: 'Sources of answers without you',
-    about: `Domains that answers cite for prompts and models where rivals appear and ${ownName(found)} does not in a week, the most cited first.`,
+    about: `Domains that answers cite for prompts and models where rivals appear and ${ownName(found)} does not in a complete week. The most cited come first, own and rival domains last.`,
     columns: ['sourceDomain', 'kind', 'citations', 'retrieving', 'mostPrompts', 'weeks', 'last'],
-    empty: null,
+    empty: noSources(found),
   }),
 
   trend: chartPanel('visibility', false),
