@@ -66,7 +66,8 @@ async function auditStream(
 ): Promise<AuditedStream> {
   const base = { project_id: project.id, stream: stream.name, columns: [], days_compared: 0, differing: [] }
   if (stream.control === undefined) return { ...base, left_out: 'the service has no totals for it' }
-  if (stream.control === 'brand limits') return { ...base, left_out: 'its rows do not add up to the totals' }
+  if (stream.control === 'brand limits')
+    return { ...base, left_out: 'a prompt may have several tags, so its rows need not add up to totals' }
   const control = controlOfStream(controls, stream)
   const compared = { ...base, days_compared: known.length }
   const days = known.map(({ date }) => date)

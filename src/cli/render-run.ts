@@ -1,7 +1,7 @@
 import type { OpenWarehouse } from '../app/open-services.ts'
 import { count, grouped, listSome } from '../core/text.ts'
 import { AFTERMATH, type Trouble, type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
-import { byAccept, type HeldStatus } from '../ledger/status.ts'
+import { byAccept, type HeldStatus, wordsOf } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
 import { bad, good, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
@@ -195,8 +195,5 @@ function curesOfHeld(held: readonly HeldStatus[]): Cure[] {
   const groups = byAccept(held)
   if (groups.length === 0 || groups.length > MOST_LISTED)
     return [['see what is held, and the command that lets it through', 'status']]
-  return groups.map(([{ accept }]) => [
-    'if the rows are really gone, let it through',
-    accept.replace('npx visibility-sync ', ''),
-  ])
+  return groups.map(([{ accept }]) => ['if the rows are really gone, let it through', wordsOf(accept)])
 }

@@ -1,6 +1,8 @@
 import { messageOf } from '../core/errors.ts'
+import { readLastEnds } from '../ledger/runs.ts'
 import { claimSource } from '../ledger/source.ts'
 import { ENDED } from '../observe/findings.ts'
+import { COMMANDS } from '../observe/metrics.ts'
 import type { DatabaseState } from '../warehouse/connect.ts'
 import { applyLabels, applyOwnBrands } from '../warehouse/load/own-brands.ts'
 import { isTransient } from '../warehouse/retry.ts'
@@ -55,7 +57,7 @@ export class Readiness {
   }
 
   private async make(): Promise<void> {
-    const { session, open, view, alerts } = this.parts
+    const { session, open, view, alerts, metrics } = this.parts
     const { config } = session
     const ids = open.projects.map(({ id }) => id)
     await open.warehouse.check()
@@ -63,6 +65,7 @@ export class Readiness {
     await claimSource(open.warehouse, open.sourceAddress)
     await applyLabels(open.warehouse, ids, config.labels)
     await applyOwnBrands(open.warehouse, ids, config.labels)
+    metrics.began(await readLastEnds(open.warehouse, COMMANDS))
     this.isMade = true
     await view.refresh().catch(() => {})
     await alerts.update({ database: ENDED })

@@ -108,13 +108,20 @@ export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ r
   return { ranges: ranges.map((range) => ({ ...range, accept: acceptCommand(range, ranges) })), total }
 }
 
+const PROGRAM = 'npx visibility-sync '
+
+/** A command without the name of the program. */
+export function wordsOf(command: string): string {
+  return command.replace(PROGRAM, '')
+}
+
 /** Names the streams, unless there are several and all that is held of the project is held on the same days. */
 function acceptCommand({ project_id, from, to }: ReviewedRange, all: readonly ReviewedRange[]): string {
   const ofProject = all.filter((other) => other.project_id === project_id)
   const sameDays = ofProject.filter((other) => other.from === from && other.to === to)
   const isAll = sameDays.length > 1 && sameDays.length === ofProject.length
   const streams = isAll ? [] : sameDays.map(({ stream }) => ` --stream ${stream}`)
-  return `npx visibility-sync backfill --from ${from} --to ${to}${streams.join('')} --project ${project_id} --accept-deletes`
+  return `${PROGRAM}backfill --from ${from} --to ${to}${streams.join('')} --project ${project_id} --accept-deletes`
 }
 
 /** What is held, by the command that lets it through. */

@@ -1,4 +1,5 @@
-import { clip, count } from '../core/text.ts'
+import { showRange } from '../core/day.ts'
+import { clip, count, listSome } from '../core/text.ts'
 import type { DifferingRange } from '../ledger/days.ts'
 import type { HeldStatus, Status } from '../ledger/status.ts'
 import type { RunReport } from '../sync/run/report.ts'
@@ -56,12 +57,14 @@ export function findingsOfRun(report: RunReport, { coversEverything }: { coversE
 
 function runFinding(report: RunReport, coversEverything: boolean): Finding | End {
   const { streams, outcome, command } = report
-  const isWell = ({ failed, held, unreconciled, quarantined }: RunReport['streams'][number]) =>
-    failed.length + held.length + unreconciled.length + quarantined === 0
+  // What is held or not reconciled has an alert of its own.
+  const isWell = ({ failed, quarantined }: RunReport['streams'][number]) => failed.length + quarantined === 0
   // Only a sync resolves alerts; a backfill of one day does not.
   const isRound = command === 'sync'
   const well = isRound ? [...streams.filter(isWell).map(memberOf), WHOLE_RUN] : []
-  if (outcome === 'complete') return { over: isRound && coversEverything ? 'all' : well }
+  const hasOthers = streams.some(({ held, unreconciled }) => held.length + unreconciled.length > 0)
+  if (outcome === 'complete' || (outcome === 'partial' && hasOthers && streams.every(isWell)))
+    return { over: isRound && coversEverything ? 'all' : well }
   const failures = streams.flatMap(({ failed }) => failed)
   const quarantined = streams.reduce((sum, stream) => sum + stream.quarantined, 0)
   const error = report.error ?? failures[0]?.error
@@ -77,7 +80,7 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
     severity: outcome === 'failed' ? 'error' : 'warning',
     members,
     over: well.filter((member) => !members.includes(member)),
-    reason: parts.filter(Boolean).join('; ') || 'something is held',
+    ...(parts.some(Boolean) && { reason: parts.filter(Boolean).join('; ') }),
     ...runOf(report),
     command:
       failures.length === 0 && quarantined > 0 ? 'npx visibility-sync quarantine list' : 'npx visibility-sync status',
@@ -106,11 +109,13 @@ function whatEnded({ run_id, command, outcome }: RunReport): string {
 }
 
 /** Uses the ledger, not the report: a run may also release held days. */
-export function findingOfHeld(held: readonly Omit<HeldStatus, 'from' | 'to'>[]): Finding | End {
+export function findingOfHeld(held: readonly HeldStatus[]): Finding | End {
+  const ranges = [...new Set(held.map(showRange))].sort()
   const commands = [...new Set(held.map(({ accept }) => accept))]
   return findingOf(held, ({ since }) => since, {
     what: 'held, since an answer would have deleted most rows',
     severity: 'warning',
+    reason: listSome(ranges, 3),
     command: commands.length === 1 ? commands[0]! : 'npx visibility-sync status',
   })
 }

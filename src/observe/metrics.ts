@@ -10,6 +10,8 @@ import type { DatabaseState } from '../warehouse/connect.ts'
 
 export interface Metrics {
   observer: Observer
+  /** How commands ended last, as the ledger has it. */
+  began(ends: readonly LastEnd[]): void
   finished(report: Pick<RunReport, 'command' | 'seconds'> & { outcome: RunEnd }, at: Date): void
   text(state: State): Promise<string>
   contentType: string
@@ -150,6 +152,8 @@ export function createMetrics(streams: readonly string[]): Metrics {
     for (const effect of EFFECTS) rows.inc({ stream, effect }, 0)
   }
 
+  const ended = new Set<string>()
+
   function showQueue({ waiting, active, dead, oldest, workers: alive }: QueueStatus, now: Date): void {
     queued.set({ state: 'waiting' }, waiting)
     queued.set({ state: 'active' }, active)
@@ -172,9 +176,13 @@ export function createMetrics(streams: readonly string[]): Metrics {
         if (isTriedAgain(status)) retries.inc()
       },
     },
+    began(ends) {
+      for (const end of ends) if (!ended.has(end.command)) lasting.showEnd(end)
+    },
     finished({ command, outcome, seconds }, at) {
       runs.inc({ command, outcome })
       if (outcome === 'locked') return
+      ended.add(command)
       runSeconds.observe({ command }, seconds)
       lasting.showEnd({ command, ended_at: at, outcome, completed_at: outcome === 'complete' ? at : null })
     },

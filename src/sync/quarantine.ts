@@ -67,6 +67,8 @@ export function readingOf(
   }
 }
 
+const NOT_SENT = 'the service did not send it again; it goes once the other days of its answer are read without a doubt'
+
 /** `tried` and `loaded` are rows; identical ones share an entry. */
 export interface RetryResult {
   tried: number
@@ -84,10 +86,13 @@ export function retryResult(
   entries: readonly QuarantineEntry[],
   open: readonly QuarantineEntry[],
   streams: readonly Stream[],
+  runId?: number,
 ): RetryResult {
   const isRead = ({ stream }: QuarantineEntry) => streams.some(({ name }) => name === stream)
   const still_bad = open.map((entry) => {
-    const reason = isRead(entry) ? entry.reason : `the stream ${entry.stream} is not configured`
+    const isSent = runId === undefined || entry.run_id === runId
+    const known = isSent ? entry.reason : NOT_SENT
+    const reason = isRead(entry) ? known : `the stream ${entry.stream} is not configured`
     return { quarantine_id: entry.quarantine_id, reason }
   })
   const isBad = new Set(idsOf(open))

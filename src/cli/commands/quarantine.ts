@@ -204,7 +204,7 @@ export async function quarantineRetry(session: Session, options: QuarantineOptio
     const projects = open.projects.filter(({ id }) => entries.some(({ project_id }) => project_id === id))
     const request = { command, projects, ...reading, signal }
     const report = await runSync(open, request, reporter.observer, open.execute)
-    const result = retryResult(entries, await listStillOpen(open.warehouse, entries), reading.streams)
+    const result = retryResult(entries, await listStillOpen(open.warehouse, entries), reading.streams, report.run_id)
     printRetry(session, result)
     await reporter.ended(report)
     return result.still_bad.length === 0 && report.outcome === 'complete' ? 0 : 1

@@ -4,7 +4,15 @@ import { clip, count, duration, listSome, secondsOf } from '../../core/text.ts'
 import { type DifferingRange, hasLedger, OMITS_ROWS } from '../../ledger/days.ts'
 import { type LedgerSize, readLedgerSize } from '../../ledger/retention.ts'
 import { closeAbandonedRuns } from '../../ledger/run-lock.ts'
-import { byAccept, type QuarantineStatus, readStatus, type Status, type StreamStatus } from '../../ledger/status.ts'
+import {
+  byAccept,
+  type HeldStatus,
+  type QuarantineStatus,
+  readStatus,
+  type Status,
+  type StreamStatus,
+  wordsOf,
+} from '../../ledger/status.ts'
 import { type QueueStatus, readQueueStatus } from '../../queue/dead-windows.ts'
 import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
@@ -44,9 +52,13 @@ export async function status(session: Session, options: { runs: number }): Promi
 
 /** The status of what is configured, with the last runs. */
 export async function readOwnStatus(session: Session, warehouse: Warehouse, runs: number): Promise<Status | undefined> {
-  const { config, clock } = session
+  const { config, clock, command } = session
   const projects = await projectsShown(session, warehouse)
-  return readStatus(warehouse, { config, today: dayOf(clock()), projects, streams: streamKinds(config), runs })
+  const found = await readStatus(warehouse, {
+    ...{ config, today: dayOf(clock()), projects, streams: streamKinds(config), runs },
+  })
+  const withFile = ({ accept, ...held }: HeldStatus) => ({ ...held, accept: command(wordsOf(accept)) })
+  return found && { ...found, held: found.held.map(withFile) }
 }
 
 /** The projects of the warehouse, if all projects are configured and the service does not list them. */

@@ -296,7 +296,8 @@ function judge(
     comparison: compare(),
     isForeign: foreign.has(date),
     exceedsTotals: stream.control === 'brand limits',
-    vanishes: (totals?.isInReview ?? false) || (!isExact && !isControl(stream) && vanishing * 2 > present),
+    vanishes:
+      (present > 0 && (totals?.isInReview ?? false)) || (!isExact && !isControl(stream) && vanishing * 2 > present),
     acceptsDeletes: run.acceptDeletes,
     isOpen: date >= run.provisionalFrom,
     hasRejects: rejects.isOn(date),
