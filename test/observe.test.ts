@@ -150,7 +150,7 @@ describe('alerts', () => {
     expect(webhook.told[1]).toMatchObject({ projects: ['Project p'], since: '2026-04-01T00:00:00.000Z' })
     pass(60)
     await alerts.update(over)
-    expect(webhook.events().slice(1)).toEqual(['cleared held'])
+    expect(webhook.events().slice(2)).toEqual(['cleared held'])
   })
 
   const failed = (project: string, error = 'GET /chats: HTTP 503: no') => ({

@@ -46,6 +46,16 @@ describe('a server', () => {
   const ended = async () =>
     (await setup.database.rows('select 1 from visibility_ops.runs where outcome is not null')).length > 0
 
+  test('its metrics show how commands ended before it began', async () => {
+    await start()
+    await setup.sync()
+    const url = await serve()
+    const metrics = (await get(`${url}/metrics`)).text
+    for (const name of ['last_run_success', 'last_run_timestamp_seconds', 'last_success_timestamp_seconds'])
+      expect(metrics).toMatch(new RegExp(`^visibility_sync_${name}\\{command="sync"\\} [1-9]`, 'm'))
+    expect(metrics).toContain('visibility_sync_runs_total{command="sync",outcome="complete"} 0')
+  })
+
   test('it syncs at the start when something is due, and shows it everywhere', async () => {
     await start()
     const url = await serve()
