@@ -253,7 +253,7 @@ describe('holds', () => {
     for (const day of daysIn({ from: '2026-03-25', to: '2026-03-30' }))
       for (const chat of setup.service.world.chatsOf(project(), day)) setup.service.world.dropChat(chat.id)
     const report = await setup.sync({ command: 'backfill', range: week })
-    expect(report.streams[0]!.held).toEqual([{ range: '2026-03-25..2026-03-31', rows_present: 84, rows_vanishing: 84 }])
+    expect(report.streams[0]!.held).toEqual([{ range: '2026-03-25..2026-03-30', rows_present: 84, rows_vanishing: 84 }])
     expect(await count('chats', "date = '2026-03-31'")).toBe(14)
     expect(await count('chats')).toBe(7 * 14)
   })

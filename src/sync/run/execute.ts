@@ -137,7 +137,10 @@ function finish(task: Task, { summary }: Loaded, seconds: number): void {
   if (summary.difference !== undefined)
     run.log.warn({ ...fields, difference: summary.difference }, 'day does not add up to the control totals')
   if (held !== undefined)
-    run.log.warn({ ...fields, ...held }, 'held: most of these days would have vanished, so they are left as they were')
+    run.log.warn(
+      { ...fields, ...held, ...(held.range && { range: showRange(held.range) }) },
+      'held: most of these days would have vanished, so they are left as they were',
+    )
 }
 
 /** True for answers by which a service says that it has no such operation, or not for this key. */

@@ -56,7 +56,7 @@ export function addLoad(
   if (difference !== undefined) report.unreconciled.push({ date: rangeText(range), difference })
   if (effect.held === undefined) return
   const { present, vanishing } = effect.held
-  report.held.push({ range: rangeText(range), rows_present: present, rows_vanishing: vanishing })
+  report.held.push({ range: rangeText(effect.held.range ?? range), rows_present: present, rows_vanishing: vanishing })
 }
 
 export function addFailure(report: StreamReport, range: Range | undefined, { reason, code }: Failure): void {

@@ -313,7 +313,14 @@ function summaryOf(days: readonly Judged[]) {
   const held = days.filter(({ state }) => state === 'vanishing')
   const sum = (column: 'present' | 'vanishing') => held.reduce((total, day) => total + day[column], 0)
   return {
-    held: held.length === 0 ? undefined : { present: sum('present'), vanishing: sum('vanishing') },
+    held:
+      held.length === 0
+        ? undefined
+        : {
+            present: sum('present'),
+            vanishing: sum('vanishing'),
+            range: { from: held[0]!.date, to: held.at(-1)!.date },
+          },
     difference: days.find(({ state }) => state === 'differs')?.difference,
   }
 }

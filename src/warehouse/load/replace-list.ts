@@ -1,4 +1,5 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely'
+import type { Range } from '../../core/day.ts'
 import type { Dimension } from '../../core/vocabulary.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
 import type { ListStream, Row } from '../../streams/stream.ts'
@@ -11,7 +12,7 @@ import type { Effect } from './window-effect.ts'
 export interface ListEffect extends Omit<Effect, 'byDay' | 'rowsByDay' | 'movedFrom' | 'robbed'> {
   /** How many rows the list has afterwards. */
   rows: number
-  held: { present: number; vanishing: number } | undefined
+  held: { present: number; vanishing: number; range?: Range } | undefined
   /** Dimensions by which prompts are in other groups now. */
   regrouped: Dimension[]
 }
