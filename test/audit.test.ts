@@ -193,7 +193,7 @@ describe('an audit', () => {
         .filter((entry: any) => entry.left_out === undefined)
         .map((entry: any) => [entry.stream, entry.days_compared]),
     ).toEqual([['chats', 31], ...FOUR_GRAINS.map(({ name }) => [name, 31])])
-    expect(audited.find((entry: any) => entry.stream === 'by_tag').left_out).toContain('do not add up')
+    expect(audited.find((entry: any) => entry.stream === 'by_tag').left_out).toContain('need not add up')
     expect(requests).toBe(1)
     setup.service.world.rewriteDays(project(), ['2026-03-03', '2026-03-09'])
     const found = await cli('audit', '--json')

@@ -1,8 +1,9 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
-import { readRequests } from '../src/create/requests-file.ts'
+import { problemsOf, readRequests } from '../src/create/requests-file.ts'
 import { lockRun } from '../src/ledger/run-lock.ts'
+import { refusal } from '../src/ledger/source.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli, startCli, startProcess, temporaryFolder, until } from './support/cli.ts'
 import { sized } from './support/long.ts'
@@ -120,6 +121,19 @@ test('files are read as spreadsheets write them: quotes, newlines, a BOM, semico
   expect(readRequests(fileOf('b.csv', semicolons), 'prompt')).toEqual(expected)
   const lines = `${JSON.stringify({ text: 'He said "yes",\nthen; no', country_code: 'DE', tags: ['tg_1', 'tg_2'], topic: 'Töpfe' })}\n\n\n{"text":"Plain","country":"US"}\n`
   expect(readRequests(fileOf('c.jsonl', lines), 'prompt')).toEqual([{ ...expected[0], line: 1 }, expected[1]])
+})
+
+test('a topic is an id, or a name of 1 to 64 characters', () => {
+  const problems = (topic: string) => problemsOf({ line: 1, kind: 'prompt', text: 'Plain', country: 'US', topic })
+  expect([problems('to_1f0c9a52'), problems('Shoes'), problems('x'.repeat(64))]).toEqual([[], [], []])
+  for (const topic of ['', 'x'.repeat(65)])
+    expect(problems(topic)).toEqual([expect.stringContaining('a name of 1 to 64 characters')])
+})
+
+test('a warehouse of synthetic rows is kept apart from a service, and the other way round', () => {
+  expect(refusal('reference', 'https://a.example/v1')).toContain('so that synthetic and real rows never mix')
+  expect(refusal('https://a.example/v1', 'reference')).toContain('unset DATABASE_URL')
+  expect(refusal('https://a.example/v1', 'https://b.example/v1')).toContain('migrate --move-source')
 })
 
 test('a file that is not UTF-8 is refused, not read with other letters', () => {

@@ -167,6 +167,17 @@ describe('months', () => {
     )
   })
 
+  test('of a day that lost all of its rows has none', async () => {
+    await inLoad(async (tx) => tx.atCommit.push(put({ window: { from: 0, days: 3 }, state: 'settled', age: 9 })))
+    await inLoad((tx) => markMoved(tx, OF, new Map([[DAYS[0]!, 3]])))
+    const found = await database.rows('select rows, state from visibility_ops.coverage order by date limit 2')
+    expect(found).toEqual([
+      { rows: 0, state: 'stale' },
+      { rows: 3, state: 'read' },
+    ])
+    await expectCounted()
+  })
+
   test('do not count days that somebody deleted by hand', async () => {
     await inLoad(async (tx) => tx.atCommit.push(put({ window: { from: 0, days: 6 }, state: 'settled', age: 9 })))
     await database.rows('delete from visibility_ops.coverage where date = $1', [DAYS[2]])

@@ -3,7 +3,10 @@ import { projectNames } from '../src/cli/project-names.ts'
 import { type RunContext, renderRun } from '../src/cli/render-run.ts'
 import { withoutStyles } from '../src/cli/table.ts'
 import { REPORTED_CODES, type ReportedCode } from '../src/core/failure-code.ts'
+import { readDay } from '../src/ledger/calendar.ts'
 import { runReason } from '../src/ledger/run-reason.ts'
+import { readStatus } from '../src/ledger/status.ts'
+import { streamKinds } from '../src/streams/registry.ts'
 import { emptyReport, outcomeOf, type RunReport, type StreamReport } from '../src/sync/run/report.ts'
 import type { RunOutcome } from '../src/warehouse/database.ts'
 import { runCli } from './support/cli.ts'
@@ -285,6 +288,49 @@ describe('held days', () => {
     expect(one(status.stdout)).toContain('brand_daily, by_model, by_prompt, by_topic, chats of')
     expect((await cli(accept.split(' ').slice(1))).code).toBe(0)
     expect((await cli(['status', '--json'])).json().held).toEqual([])
+  })
+
+  test('a stream that is added meanwhile gets the rows of the day, since it has none to lose', async () => {
+    expect((await cli(['sync'])).code).toBe(0)
+    const { world } = setup.service
+    const [first] = world.projects
+    const chatsOf = world.chatsOf.bind(world)
+    world.chatsOf = (of, day) =>
+      chatsOf(of, day).filter((_, at) => of.id !== first!.id || day !== '2026-03-05' || at % 3 === 0)
+    const day = ['--from', '2026-03-05', '--to', '2026-03-05']
+    expect((await cli(['backfill', ...day])).code).toBe(1)
+    const by_country = { name: 'by_country', dimensions: ['date', 'country_code'] }
+    const config = { ...setup.fileConfig, reports: [...(setup.fileConfig.reports as object[]), by_country] }
+    const added = await runCli(['backfill', ...day, '--stream', 'by_country', '--json'], { env: setup.env, config })
+    expect(added.json().streams.flatMap(({ held }: any) => held)).toEqual([])
+    const count = 'select count(*)::int as n from visibility.by_country where project_id = $1'
+    expect((await setup.database.rows<{ n: number }>(count, [first!.id]))[0]!.n).toBeGreaterThan(0)
+    world.chatsOf = chatsOf
+    expect((await runCli(['sync'], { env: setup.env, config })).code).toBe(0)
+  })
+
+  test('say for each project what would vanish, and are cut to as many as are asked for', async () => {
+    expect((await cli(['sync'])).code).toBe(0)
+    const { world } = setup.service
+    const chatsOf = world.chatsOf.bind(world)
+    const [first] = world.projects
+    // Of the other project half as much is left.
+    world.chatsOf = (of, day) =>
+      chatsOf(of, day).filter((_, at) => day !== '2026-03-05' || at % (of.id === first!.id ? 3 : 6) === 0)
+    expect((await cli(['backfill', '--from', '2026-03-05', '--to', '2026-03-05', '--stream', 'chats'])).code).toBe(1)
+    const { warehouse } = setup.database
+    const lost = []
+    for (const { id } of world.projects) {
+      const { streams } = await readDay(warehouse, id, ['chats'], '2026-03-05')
+      lost.push(streams[0]!.held_because!.rows_vanishing)
+    }
+    expect(lost[0]).toBeLessThan(lost[1]!)
+    const ids = world.projects.map(({ id }) => id)
+    const { config, streams } = setup.services
+    const all = { config, today: '2026-03-31', projects: ids, streams: streamKinds(config), runs: 1 }
+    expect(streams.all.length).toBeGreaterThan(0)
+    const cut = await readStatus(warehouse, { ...all, most: 1 })
+    expect([cut!.held.length, cut!.totals.held]).toEqual([1, 2])
   })
 
   test('that differ by stream: one command for each range names its streams', async () => {

@@ -135,7 +135,7 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
       return { rows, missing, total: rows[0]?.total ?? 0 }
     },
     completeWeeks: reader.completeWeeks,
-    whole: (of: Grain) => startedPeriods(range, of, today),
+    whole: (of?: Grain) => of && startedPeriods(range, of, today),
     /** What the answer is about, and what the days of a stream leave open. */
     async about(more: readonly Sentence[] = [], stream = reportName(reports), period = range) {
       const { comparedWith, notes } = await reader.judge(stream, period)

@@ -65,14 +65,6 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
   const hasOthers = streams.some(({ held, unreconciled }) => held.length + unreconciled.length > 0)
   if (outcome === 'complete' || (outcome === 'partial' && hasOthers && streams.every(isWell)))
     return { over: isRound && coversEverything ? 'all' : well }
-  const failures = streams.flatMap(({ failed }) => failed)
-  const quarantined = streams.reduce((sum, stream) => sum + stream.quarantined, 0)
-  const error = report.error ?? failures[0]?.error
-  const parts = [
-    failures.length > 0 && count(failures.length, 'failure'),
-    quarantined > 0 && `${count(quarantined, 'row')} quarantined`,
-    error !== undefined && clip(error, 200),
-  ]
   const troubled = streams.filter((stream) => !isWell(stream)).map(memberOf)
   const members = troubled.length === 0 ? [WHOLE_RUN] : troubled
   return {
@@ -80,11 +72,22 @@ function runFinding(report: RunReport, coversEverything: boolean): Finding | End
     severity: outcome === 'failed' ? 'error' : 'warning',
     members,
     over: well.filter((member) => !members.includes(member)),
-    ...(parts.some(Boolean) && { reason: parts.filter(Boolean).join('; ') }),
     ...runOf(report),
-    command:
-      failures.length === 0 && quarantined > 0 ? 'npx visibility-sync quarantine list' : 'npx visibility-sync status',
+    ...causeOf(report),
   }
+}
+
+function causeOf({ streams, error }: RunReport): Pick<Finding, 'reason' | 'command'> {
+  const failures = streams.flatMap(({ failed }) => failed)
+  const quarantined = streams.reduce((sum, stream) => sum + stream.quarantined, 0)
+  const example = error ?? failures[0]?.error
+  const parts = [
+    failures.length > 0 && count(failures.length, 'failure'),
+    quarantined > 0 && `${count(quarantined, 'row')} quarantined`,
+    example !== undefined && clip(example, 200),
+  ].filter(Boolean)
+  const command = failures.length === 0 && quarantined > 0 ? 'quarantine list' : 'status'
+  return { ...(parts.length > 0 && { reason: parts.join('; ') }), command: `npx visibility-sync ${command}` }
 }
 
 function runOf({ run_id }: RunReport): { run?: number } {

@@ -73,7 +73,7 @@ export const getVisibility = defineTool({
     const rows = parts.flatMap((part) => part.rows.map(judged))
     const only = found.map((one) => `, only ${one.by} ${quoted(one.name, TEXT_LENGTH)}`)
     const title = [by === 'none' ? '' : ` by ${by}`, ...only].join('')
-    const period = grain && question.whole(grain)
+    const period = question.whole(grain)
     const subject = found.find((one) => one.by === 'topic' || one.by === 'prompt')
     return {
       ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report), period)),

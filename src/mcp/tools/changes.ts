@@ -123,12 +123,13 @@ export const findGaps = defineTool({
     const { rows, total, missing } = await question.page<object>(STATEMENTS[section])
     const reports = desk.reports.filter((report) => (report.of ?? 'brands') === of)
     const stream = reports.find(({ dimensions }) => by.every((name) => dimensions.includes(name)))?.name
-    const weeks = stream === undefined ? 0 : await question.completeWeeks(stream)
+    const weeks = await question.completeWeeks(stream ?? '')
     const found = `${title} ${quoted(own.name)}, in ${count(weeks, 'complete week')}: ${whole(total)}.`
-    const unread = stream === undefined ? `Nothing is known of ${of}: no report of ${of} is configured.` : undefined
+    const isUnread = stream === undefined && of !== 'brands'
+    const unread = isUnread ? `Nothing is known of ${of}: no report of ${of} is configured.` : missing
     return {
       ...(await question.about([note], stream, question.whole('week'))),
-      sentences: [missing ?? unread ?? (weeks === 0 ? 'No complete week begins in this period.' : found)],
+      sentences: [unread ?? (weeks === 0 ? 'No complete week begins in this period.' : found)],
       ...{ rows, total, line, narrower: 'ask for a shorter period', link: question.link(anchor) },
     }
   },
