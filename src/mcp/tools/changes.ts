@@ -103,8 +103,7 @@ const KINDS = {
 
 export const findGaps = defineTool({
   name: 'find_gaps',
-  description:
-    'Where rivals appear and the own brand does not: prompts by model, cited sources (domains), or cited pages.',
+  description: 'Where rivals appear and the own brand does not: prompts by model, cited domains, or cited pages.',
   input: {
     brand: aName('An own brand, by name or id; by default the first.').optional(),
     kind: z.enum(['prompts', 'sources', 'pages']).default('prompts'),
