@@ -79,9 +79,12 @@ function linesOf({ statementMap, s, fnMap, f }) {
   return [...innermost].filter(([, { isRun }]) => isRun).map(([line]) => line)
 }
 
-/** The test files that run a line, cheapest first. */
+/** The test files that run a line: those that import its file, then the narrow and cheap ones. */
 export function testsOf(coverage, file, line) {
-  return coverage.filter(({ lines }) => lines[file]?.includes(line)).sort((a, b) => a.ms - b.ms)
+  const importers = new Set(coverage.filter((test) => readFileSync(test.file, 'utf8').includes(`/${file}'`)))
+  const breadth = ({ lines }) => Object.values(lines).reduce((sum, of) => sum + of.length, 0)
+  const cost = (test) => (importers.has(test) ? 0 : test.ms * breadth(test))
+  return coverage.filter(({ lines }) => lines[file]?.includes(line)).sort((a, b) => cost(a) - cost(b) || a.ms - b.ms)
 }
 
 /** How long a file may take with a mutant: several times as long as without. */
