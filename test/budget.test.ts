@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import { voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
+import { createLog } from '../src/core/logger.ts'
+import { createSharedBudget, voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
 import { createBudget, memoryStore } from '../src/source/budget.ts'
 import { advanceAndWait, learnAnswer, newBudgetState, requestPermit, voidRequests } from '../src/source/budget-state.ts'
 import type { RateHeaders } from '../src/source/rate-headers.ts'
@@ -140,8 +141,9 @@ describe('a budget', () => {
 
   test('in the warehouse forgets what a dead process had under way', async () => {
     const store = new WarehouseBudgetStore(database.warehouse, 'voided', 7)
-    await createBudget(7, store, { owner: 'dead' }).acquire()
-    await createBudget(7, store, { owner: 'alive' }).acquire()
+    const log = createLog({ level: 'silent', destination: { write: () => {} } })
+    for (const owner of ['dead', 'alive'])
+      await createSharedBudget(database.warehouse, 'voided', { perMinute: 7, owner, log }).acquire()
     await voidRequestsOf(database.warehouse, 'dead')
     expect(Object.keys((await store.read()).state.underWay)).toEqual(['alive'])
   })

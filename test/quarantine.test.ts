@@ -3,6 +3,7 @@ import { parse } from 'yaml'
 import { listQuarantine, type QuarantineFilter, type QuarantineGroup } from '../src/ledger/quarantine.ts'
 import { readStatus } from '../src/ledger/status.ts'
 import { dismissQuarantine } from '../src/sync/quarantine.ts'
+import { ownBrandNotes } from '../src/warehouse/load/own-brands.ts'
 import { runCli } from './support/cli.ts'
 import { startRewriter } from './support/proxy.ts'
 import { FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
@@ -150,6 +151,10 @@ describe('own brands', () => {
     expect(`${first.stdout}${first.stderr}`.match(/is own/g)).toHaveLength(1)
     const [block] = /^ *labels:\n *brands:\n( +kw_[\w-]+: \{ own: true \} # .*\n)+/m.exec(first.stdout)!
     expect(block).toContain(JSON.stringify(project!.brands[0]!.name))
+    // Of many projects, those of the first few.
+    const [few] = await ownBrandNotes(setup.database.warehouse, ['or_a', 'or_b', project!.id])
+    const [many] = await ownBrandNotes(setup.database.warehouse, ['or_a', 'or_b', 'or_c', project!.id])
+    expect([few!.includes('own: true'), many!.includes('own: true')]).toEqual([true, false])
     const again = await cli('sync')
     expect([again.code, `${again.stdout}${again.stderr}`]).toEqual([0, expect.not.stringContaining('is own')])
     expect((await setup.sync({ isWatched: true })).notes).toEqual([expect.stringContaining('is own')])
