@@ -317,6 +317,14 @@ test('a week that has just begun is left out below 30 answers, and dashed above'
   expect(drawn).toContain('60 %')
 })
 
+test('a period with enough answers is whole, however few of them give a brand a position', () => {
+  const at = (week: string, position_count: number) =>
+    ({ ...row({ week }, 'own', [50, 100], week !== '2026-03-09'), position: 2, position_count }) as ChartRow
+  const rows = [at('2026-03-02', 50), at('2026-03-09', 5)]
+  const { series } = chartData('position', rows, { grain: 'week', focus: 'own', from: '2026-03-02', brands: BRANDS })
+  expect(series[0]!.points.map((point) => point?.sample)).toEqual([50, 5])
+})
+
 test('the line by day is the share of all answers of seven days, where all seven were read', () => {
   const days = Array.from({ length: 16 }, (_, index) => addDays('2026-03-01', index))
   const rows = days.map((date, index) => row({ date }, 'own', [index, 10 + index], date !== '2026-03-16'))

@@ -4,6 +4,7 @@ import { readStatus } from '../src/ledger/status.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
 import { runCli } from './support/cli.ts'
 import { sized } from './support/long.ts'
+import { recountMonths } from './support/postgres.ts'
 import { configOf, FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectChats, expectExact, expectReport } from './support/truth.ts'
 
@@ -383,4 +384,25 @@ test('without the fast path the rows are the same', async () => {
   await exact({ from: '2026-03-20' })
   const again = await setup.sync({ streams: setup.services.streams.named() })
   expect(again.streams.every(({ inserted, updated, deleted }) => inserted + updated + deleted === 0)).toBe(true)
+})
+
+test('a report that is taken out of the configuration stays listed, and its last days stay provisional', async () => {
+  const setup = await setUp({ world: { projects: 1, prompts: 4, models: 2, brands: 3 } })
+  const sync = (reports: object[]) =>
+    runCli(['sync'], { env: setup.env, config: { ...setup.fileConfig, reports, start_date: '2026-03-20' } })
+  expect((await sync(FOUR_GRAINS)).code).toBe(0)
+  const provisional = () =>
+    setup.database.rows(
+      "select date from visibility.data_status where stream = 'by_topic' and is_provisional order by date",
+    )
+  await setup.database.rows("update visibility_ops.coverage set read_at = date + 2 where stream = 'by_topic'")
+  const before = await provisional()
+  expect(before.length).toBeGreaterThan(0)
+  expect((await sync(FOUR_GRAINS.filter(({ name }) => name !== 'by_topic'))).code).toBe(0)
+  expect(await provisional()).toEqual(before)
+  await setup.database.rows("update visibility_ops.coverage set state = 'stale' where date = '2026-03-22'")
+  await recountMonths(setup.database)
+  expect(
+    await setup.database.rows("select is_stale, stale_days from visibility.freshness where stream = 'by_topic'"),
+  ).toEqual([{ is_stale: true, stale_days: 1 }])
 })
