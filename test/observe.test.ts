@@ -440,6 +440,8 @@ describe('commands that end', () => {
     answer = 500
     expect(await check()).toEqual([1, 'alerts by webhook: HTTP 500', 'alerts by slack: HTTP 500'])
     expect(await setup.database.rows('select * from visibility_ops.alerts')).toEqual([])
+    const none = await runCli(['check', '--alerts'], { env: setup.env, config: setup.fileConfig })
+    expect([none.code, none.stdout]).toEqual([1, expect.stringContaining('no channel is configured')])
   })
 
   test('a run that finds the lock taken reports no failure', async () => {

@@ -43,6 +43,7 @@ import type { Part, Session } from '../session.ts'
 import { bad, good, warning, wrap, wrapNote } from '../table.ts'
 
 const ALERT_MS = 10_000
+
 /** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = ['projects', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags']
 
@@ -127,7 +128,10 @@ async function checkAlerts(
   warehouse: string,
 ): Promise<void> {
   const channels = channelsOf(config)
-  if (channels.length === 0) await addVerdict('alerts', async () => 'no channel is configured')
+  if (channels.length === 0)
+    await addVerdict('alerts', async () => {
+      throw new UsageError('no channel is configured: set one under "alerts"')
+    })
   const state = { text: 'a test message; nothing is wrong', members: [], raised_at: clock() }
   const naming = { nameOf: (id: string) => id, warehouse, pageUrl: config.alerts.page_url }
   const notice = noticeOf('run', undefined, state, naming)

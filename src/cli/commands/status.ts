@@ -54,9 +54,8 @@ export async function status(session: Session, options: { runs: number }): Promi
 export async function readOwnStatus(session: Session, warehouse: Warehouse, runs: number): Promise<Status | undefined> {
   const { config, clock, command } = session
   const projects = await projectsShown(session, warehouse)
-  const found = await readStatus(warehouse, {
-    ...{ config, today: dayOf(clock()), projects, streams: streamKinds(config), runs },
-  })
+  const of = { config, today: dayOf(clock()), projects, streams: streamKinds(config), runs }
+  const found = await readStatus(warehouse, of)
   const withFile = ({ accept, ...held }: HeldStatus) => ({ ...held, accept: command(wordsOf(accept)) })
   return found && { ...found, held: found.held.map(withFile) }
 }
