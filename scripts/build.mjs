@@ -49,6 +49,10 @@ const { metafile } = await build({
   splitting: true,
   metafile: true,
   external: ['pg-boss', 'pg-native'],
+  // got loads it for HTTP/2, which is never used, and it creates a TLS context when it is loaded.
+  alias: { 'http2-wrapper': 'node:http' },
+  // Where there is no `navigator`, pg finds out with a `Response` whether it runs at Cloudflare, and so loads all of undici.
+  define: { navigator: '{"userAgent":"Node.js"}' },
 })
 await build({
   ...options,

@@ -1,5 +1,6 @@
 // Changes src in small ways, one at a time, and lists the changes that no test notices:
-// npm run test:mutants -- [--seed N] [--count N] [--jobs N] [--list] [PATH[:LINE] ...]
+// npm run test:mutants -- [--seed N] [--count N] [--jobs N] [--seconds N] [--list] [PATH[:LINE] ...]
+// With --seconds, only the nearest test files run that take so long without a mutant. What they do not kill, others may.
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -27,6 +28,7 @@ const { values, positionals } = parseArgs({
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     count: { type: 'string', default: '100' },
     jobs: { type: 'string', default: '1' },
+    seconds: { type: 'string', default: 'Infinity' },
     list: { type: 'boolean', default: false },
   },
   allowPositionals: true,
@@ -120,7 +122,7 @@ async function run(drawn) {
   const results = []
   await each(drawn, copies, async (mutant, copy) => {
     const began = performance.now()
-    const tests = testsOf(coverage, mutant.file, mutant.line).map(({ file }) => file)
+    const tests = nearest(testsOf(coverage, mutant.file, mutant.line), Number(values.seconds) * 1000)
     const result = tests.length === 0 ? { kind: 'not covered' } : await test(mutant, copy, tests, limitOf)
     results.push({ mutant, ...result })
     const seconds = Math.round((performance.now() - began) / 1000)
@@ -132,6 +134,12 @@ async function run(drawn) {
     `\n${drawn.length - left.length} of ${drawn.length} mutants were killed.${left.length > 0 ? ' The others:' : ''}`,
   )
   for (const { kind, mutant } of left) console.log(`${nameOf(mutant)}  (${kind})`)
+}
+
+/** The first of these test files, as many as take so long together; at least one. */
+function nearest(tests, limitMs) {
+  let ms = 0
+  return tests.filter((test, at) => (ms += test.ms) <= limitMs || at === 0).map(({ file }) => file)
 }
 
 async function test(mutant, copy, tests, limitOf) {

@@ -1,8 +1,11 @@
 import { Ajv } from 'ajv'
 import * as z from 'zod'
 
-// Texts are as long as JavaScript says, as in zod.
-const ajv = new Ajv({ strict: false, strictNumbers: true, unicode: false, validateFormats: false, logger: false })
+// Texts are as long as JavaScript says, as in zod. The schemas come from zod, so they are not checked against the schema of schemas.
+const ajv = new Ajv({
+  ...{ strict: false, strictNumbers: true, unicode: false, validateFormats: false, logger: false },
+  ...{ meta: false, validateSchema: false },
+})
 const known = new WeakMap<z.ZodType, (item: unknown) => boolean>()
 
 /**
