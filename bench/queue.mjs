@@ -1,6 +1,7 @@
 // node bench/queue.mjs: the shared queue through the real commands, with real workers against a fast service. How well
 // workers share a rate limit, how soon a long plan is at work, what taking a window costs from the first to the last, what
-// a second run over the same windows costs the first, and how much faster more workers are. Writes
+// a second run over the same windows costs the first, what the queue costs beside a run without it (CPU of the commands and of
+// Postgres), and how much faster more workers are. Writes
 // bench/results/queue.json and prints what it found.
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -11,6 +12,7 @@ import { parseArgs } from 'node:util'
 import pg from 'pg'
 import PgBoss from 'pg-boss'
 import { startEmbedded } from '../dist/warehouse/embedded/server.js'
+import { cpuSeconds, median, postgresCpuSeconds } from './measure.mjs'
 
 const { values: options } = parseArgs({
   options: {
@@ -25,15 +27,22 @@ const { values: options } = parseArgs({
     latency: { type: 'string', default: '100' },
     // Workers that share a limit of 5 requests in 2 s.
     limited: { type: 'string', default: '3' },
+    // Rows of a window times windows, for what the queue costs.
+    cost: { type: 'string', default: '5x1000,1000x400' },
+    rounds: { type: 'string', default: '5' },
     quick: { type: 'boolean', default: false },
   },
 })
-if (options.quick) Object.assign(options, { windows: '200', shared: '100', workers: '2', scaling: '1,2', limited: '2' })
+if (options.quick)
+  Object.assign(options, {
+    ...{ windows: '200', shared: '100', workers: '2', scaling: '1,2', limited: '2', cost: '5x50', rounds: '1' },
+  })
 const list = (text) => text.split(',').filter(Boolean).map(Number)
 const say = (text) => process.stderr.write(`${text}\n`)
 const bin = fileURLToPath(new URL('../bin/visibility-sync.js', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'visibility-sync-queue-'))
 const server = await startEmbedded({ folder: join(folder, 'data') })
+const postmaster = Number(readFileSync(join(folder, 'data/postgres/postmaster.pid'), 'utf8').split('\n')[0])
 const admin = new pg.Client({ connectionString: server.url })
 await admin.connect()
 const REPORTS = [
@@ -45,11 +54,8 @@ const FROM = '2020-01-01'
 const wait = (ms) => new Promise((next) => setTimeout(next, ms))
 
 /** A service that answers at once, or after a while, in a process of its own. */
-async function startService(latencyMs) {
-  const args = [
-    fileURLToPath(new URL('page-server.mjs', import.meta.url)),
-    JSON.stringify({ rowsPerDay: 5, latencyMs }),
-  ]
+async function startService({ latencyMs, rowsPerDay }) {
+  const args = [fileURLToPath(new URL('page-server.mjs', import.meta.url)), JSON.stringify({ rowsPerDay, latencyMs })]
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
   const url = await new Promise((found) => child.stdout.once('data', (data) => found(JSON.parse(data).url)))
   return { url, close: () => child.kill() }
@@ -70,8 +76,8 @@ async function startLimited({ requests, periodMs }) {
 }
 
 /** The command in a database of its own, with so many workers. */
-async function withWorkers({ projects, workers, concurrency, latencyMs = 0, limit }, work) {
-  const service = limit === undefined ? await startService(latencyMs) : await startLimited(limit)
+async function withWorkers({ projects, workers, concurrency, latencyMs = 0, rowsPerDay = 5, limit }, work) {
+  const service = limit === undefined ? await startService({ latencyMs, rowsPerDay }) : await startLimited(limit)
   const name = `queue_${Math.random().toString(36).slice(2)}`
   await admin.query(`create database ${name} template template0`)
   const address = new URL(server.url)
@@ -110,7 +116,7 @@ async function withWorkers({ projects, workers, concurrency, latencyMs = 0, limi
         await wait(50)
       }
     const { queue } = running.length === 0 ? {} : JSON.parse(running[0].output())
-    return await work({ start, database, queue })
+    return await work({ start, database, queue, running })
   } finally {
     for (const { child } of running) child.kill('SIGTERM')
     await Promise.all(running.map(({ done }) => done))
@@ -209,6 +215,35 @@ async function share(windows) {
   }
 }
 
+/** CPU seconds of the same backfill by the run alone, and by one worker: a median of alternating rounds. */
+async function cost(rowsPerDay, windows) {
+  const args = ['backfill', '--from', FROM, '--to', last(Math.round(windows / REPORTS.length))]
+  const spent = { alone: [], queue: [] }
+  for (let round = 0; round < Number(options.rounds); round++) {
+    for (const [name, workers, more] of [
+      ['alone', 0, []],
+      ['queue', 1, ['--queue']],
+    ]) {
+      const shape = { projects: 1, workers, concurrency: 4, rowsPerDay }
+      const seconds = await withWorkers(shape, async ({ start, running }) => {
+        const cpuNow = () =>
+          cpuSeconds(process.pid, true) -
+          cpuSeconds(process.pid) +
+          running.reduce((sum, { child }) => sum + cpuSeconds(child.pid), postgresCpuSeconds(postmaster))
+        await start('migrate').done
+        const before = cpuNow()
+        outcomeOf(await start(...args, ...more).done)
+        // What connections cost is counted when they have ended.
+        await wait(300)
+        return cpuNow() - before
+      })
+      spent[name].push(seconds)
+    }
+  }
+  const [alone, queue] = [median(spent.alone), median(spent.queue)]
+  return { rows: rowsPerDay, windows, alone_s: alone, queue_s: queue, ratio: queue / alone }
+}
+
 async function scale(workers, concurrency) {
   const shape = { projects: 4, workers, concurrency, latencyMs: Number(options.latency) }
   return withWorkers(shape, async ({ start }) =>
@@ -231,8 +266,16 @@ async function spendLimit(workers) {
 }
 
 const machine = `${cpus()[0].model}, ${cpus().length} threads, Node ${process.versions.node}`
-const results = { machine, limited: [], drained: [], shared: [], workers: [] }
+const results = { machine, cost: [], limited: [], drained: [], shared: [], workers: [] }
 try {
+  for (const shape of options.cost.split(',').filter(Boolean)) {
+    const found = await cost(...shape.split('x').map(Number))
+    results.cost.push(found)
+    say(
+      `${found.windows} windows of ${found.rows} rows: ${found.alone_s.toFixed(1)} CPU s alone, ${found.queue_s.toFixed(1)} with the queue ` +
+        `and one worker, ${found.ratio.toFixed(2)} of it`,
+    )
+  }
   for (const workers of list(options.limited)) {
     const found = await spendLimit(workers)
     results.limited.push(found)

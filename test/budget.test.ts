@@ -3,9 +3,19 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { createLog } from '../src/core/logger.ts'
 import { createSharedBudget, voidRequestsOf, WarehouseBudgetStore } from '../src/queue/shared-budget.ts'
 import { createBudget, memoryStore } from '../src/source/budget.ts'
-import { advanceAndWait, learnAnswer, newBudgetState, requestPermit, voidRequests } from '../src/source/budget-state.ts'
+import {
+  advanceAndWait,
+  type BudgetState,
+  learnAnswer,
+  newBudgetState,
+  requestBlock,
+  requestPermit,
+  returnRequests,
+  voidRequests,
+} from '../src/source/budget-state.ts'
 import type { RateHeaders } from '../src/source/rate-headers.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
+import { until } from './support/cli.ts'
 import { createDatabase, type TestDatabase } from './support/postgres.ts'
 import { configOf } from './support/setup.ts'
 
@@ -84,6 +94,37 @@ describe('the request budget as a state machine', () => {
     learnAnswer(state, answer({ limit: 5, remaining: 3, resetMs: 49_000 }, { receivedAt: at + 11_000 }), 100)
     expect(requestPermit(state, at + 11_001, 'a', 100)).toBe(0)
   })
+
+  test('a block is a tenth of what is left, ten requests at most, and what was not sent of it goes back', () => {
+    const state = newBudgetState()
+    const ask = (now: number) => requestBlock(state, now, 'a', { perMinute: 100, most: 10 })
+    // Nothing is known of the limit: one at a time.
+    expect(ask(at).block.requests).toBe(1)
+    learnAnswer(state, answer({ limit: 100, remaining: 99, resetMs: 30_000 }), 100)
+    const { block } = ask(at + 1)
+    expect(block).toEqual({ requests: 9, grantedAt: at + 1, resetBy: at + 30_000 })
+    expect(state.remaining).toBe(90)
+    returnRequests(state, at + 2, 'a', { ...block, requests: 4 })
+    expect(state).toMatchObject({ remaining: 94, underWay: { a: { requests: 5 } } })
+    expect(state.sent.reduce((sum, [, requests]) => sum + requests, 0)).toBe(6)
+    // Those of a period that is over are not added to the next one.
+    learnAnswer(state, answer({ limit: 100, remaining: 19, resetMs: 90_000 }, { sentAt: at + 31_000 }), 100)
+    const left = state.remaining!
+    returnRequests(state, at + 31_000, 'a', { ...block, requests: 2 })
+    expect(state.remaining).toBe(left)
+    expect(ask(at + 31_001).block.requests).toBe(1)
+  })
+
+  test('after a refusal without a word, and with nothing left, there are no blocks', () => {
+    const state = newBudgetState()
+    learnAnswer(state, answer({ limit: 100, remaining: 99, resetMs: 30_000 }), 100)
+    state.mostInFlight = 8
+    expect(requestBlock(state, at, 'a', { perMinute: 100, most: 10 }).block.requests).toBe(1)
+    state.remaining = 0
+    state.underWay = {}
+    const { block, waitMs } = requestBlock(state, at, 'a', { perMinute: 100, most: 10 })
+    expect([block.requests, waitMs]).toEqual([0, 30_000])
+  })
 })
 
 describe('a budget', () => {
@@ -137,6 +178,69 @@ describe('a budget', () => {
     await first.acquire()
     await second.acquire()
     expect(second.view()).toMatchObject({ limit: 90, remaining: 31 })
+  })
+
+  describe('with blocks', () => {
+    const countedStore = () => {
+      const store = memoryStore()
+      const counted = { changes: 0, state: newBudgetState() }
+      return {
+        counted,
+        change: <T>(work: (state: BudgetState, now: number) => T) => {
+          counted.changes++
+          return store.change((state, now) => {
+            const result = work(state, now)
+            counted.state = state
+            return result
+          })
+        },
+      }
+    }
+    const plenty = { limit: 1000, remaining: 900, resetMs: 50_000 }
+    const isUnderWay = ({ underWay }: BudgetState) => underWay.here?.requests ?? 0
+
+    test('asks the store once for ten requests, and stores their ends together', async () => {
+      const store = countedStore()
+      const budget = createBudget(1000, store, { blockSize: 10 })
+      const first = await budget.acquire()
+      first.learn(plenty, false)
+      const before = store.counted.changes
+      const permits = await Promise.all(Array.from({ length: 10 }, () => budget.acquire()))
+      expect(store.counted.changes - before).toBe(1)
+      for (const [index, permit] of permits.entries()) permit.learn({ ...plenty, remaining: 899 - index }, false)
+      expect(isUnderWay(store.counted.state)).toBe(10)
+      await until('the ends of all requests are stored', () => isUnderWay(store.counted.state) === 0)
+      expect(store.counted.changes - before).toBe(2)
+      expect(budget.view().remaining).toBe(890)
+    })
+
+    test('gives back what it does not send', async () => {
+      const store = countedStore()
+      const budget = createBudget(1000, store, { blockSize: 10 })
+      const first = await budget.acquire()
+      first.learn(plenty, false)
+      await budget.acquire()
+      expect(store.counted.state.remaining).toBe(890)
+      await until('the rest of the block is given back', () => isUnderWay(store.counted.state) === 1)
+      expect(store.counted.state.remaining).toBe(899)
+    })
+
+    test('gives back the rest at once when the service asks to wait, and sends nothing before', async () => {
+      const store = countedStore()
+      const waits: number[] = []
+      const wait = async (ms: number) => {
+        waits.push(ms)
+        store.counted.state.pausedUntil = 0
+      }
+      const budget = createBudget(1000, store, { blockSize: 10, wait })
+      const first = await budget.acquire()
+      first.learn(plenty, false)
+      const second = await budget.acquire()
+      second.learn({ retryAfterMs: 20_000 }, true)
+      expect(isUnderWay(store.counted.state)).toBe(0)
+      await budget.acquire()
+      expect(waits).toHaveLength(1)
+    })
   })
 
   test('in the warehouse forgets what a dead process had under way', async () => {

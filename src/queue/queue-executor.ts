@@ -33,7 +33,7 @@ export function openQueueExecutor(
   }
 }
 
-const SHORTEST_NAP_MS = 20
+const SHORTEST_NAP_MS = 50
 const LONGEST_NAP_MS = 200
 const COUNT_MS = 1000
 // A few windows for each slot; more if a round of results finds the queue nearly empty. pg-boss sorts what waits each
@@ -204,7 +204,8 @@ class QueueExecutor {
   private async feed(): Promise<number> {
     if (this.mode === 'alone') return 0
     const target = Math.min(MOST, Math.max(FEWEST, this.workers.slots * this.perSlot))
-    const items = this.nextItems(target - this.queued.size)
+    // Many windows in one message cost little more than one.
+    const items = this.queued.size * 2 > target ? [] : this.nextItems(target - this.queued.size)
     if (items.length === 0) return 0
     if (this.queued.size === 0) this.progressAt = monotonic()
     await this.queued.put(items)

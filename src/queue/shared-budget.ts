@@ -8,6 +8,7 @@ import type { Services, SyncedProject } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
 const MOST_CONFLICTS = 200
+const BLOCK_SIZE = 10
 
 interface Change {
   work: (state: BudgetState, now: number) => unknown
@@ -100,7 +101,7 @@ export function createSharedBudget(
 ): RequestBudget {
   const alone = createBudget(perMinute)
   const store = new WarehouseBudgetStore(warehouse, projectId, perMinute)
-  const shared = createBudget(perMinute, store, { owner })
+  const shared = createBudget(perMinute, store, { owner, blockSize: BLOCK_SIZE })
   return {
     async acquire(wait) {
       try {

@@ -85,6 +85,44 @@ export function requestPermit(state: BudgetState, now: number, owner: string, pe
   return 0
 }
 
+/** A block takes no more than this share of what is left, so that others get some, too. */
+const BLOCK_SHARE = 0.1
+
+/** Requests that were granted together. */
+export interface Block {
+  requests: number
+  grantedAt: number
+  /** The end of the period in which they count. */
+  resetBy: number
+}
+
+/**
+ * Grants a request, and while plenty are left a block of up to `most`, so that the owner need not ask for each. Without a request,
+ * `waitMs` says when to ask again.
+ */
+export function requestBlock(
+  state: BudgetState,
+  now: number,
+  owner: string,
+  { perMinute, most }: { perMinute: number; most: number },
+): { block: Block; waitMs: number } {
+  const waitMs = requestPermit(state, now, owner, perMinute)
+  const left = state.remaining ?? limitOf(state, now, perMinute) - countSentOf(state)
+  const isCareful = state.mostInFlight !== null || isLimitUnknown(state)
+  const share = isCareful ? 1 : Math.min(most, Math.floor(left * BLOCK_SHARE))
+  let requests = waitMs > 0 ? 0 : 1
+  while (requests > 0 && requests < share && requestPermit(state, now, owner, perMinute) === 0) requests++
+  return { block: { requests, grantedAt: now, resetBy: state.resetBy }, waitMs }
+}
+
+/** Gives back requests that were granted and not sent. */
+export function returnRequests(state: BudgetState, now: number, owner: string, block: Block): void {
+  for (let index = 0; index < block.requests; index++) endRequest(state, now, owner)
+  if (state.remaining !== null && state.resetBy === block.resetBy) state.remaining += block.requests
+  const sent = state.sent.find(([second]) => second === Math.floor(block.grantedAt / 1000))
+  if (sent !== undefined) sent[1] = Math.max(0, sent[1] - block.requests)
+}
+
 interface BudgetAnswer {
   owner: string
   sentAt: number
@@ -157,17 +195,19 @@ export function advanceAndWait(state: BudgetState, now: number, perMinute: numbe
   advance(state, now)
   const flying = countUnderWay(state)
   if (state.mostInFlight !== null && flying >= Math.floor(state.mostInFlight)) return NEXT_ANSWER_MS
-  const isUnknown = state.limit === null && state.remaining === null && state.slowStart < MOST_IN_FLIGHT
-  if (isUnknown && flying >= state.slowStart) return NEXT_ANSWER_MS * 4
+  if (isLimitUnknown(state) && flying >= state.slowStart) return NEXT_ANSWER_MS * 4
   const isTaught = state.resetBy > 0
   if (state.remaining !== null) {
     if (state.remaining > 0) return 0
     // Requests in flight may be counted already.
     return flying > 0 ? Math.min(state.resetBy - now, NEXT_ANSWER_MS * 4) : state.resetBy - now
   }
-  const sent = state.sent.reduce((sum, [, requests]) => sum + requests, 0)
-  if (sent < limitOf(state, now, perMinute)) return 0
+  if (countSentOf(state) < limitOf(state, now, perMinute)) return 0
   return isTaught && flying > 0 ? NEXT_ANSWER_MS : untilOf(state.sent[0]![0]) - now
+}
+
+function isLimitUnknown({ limit, remaining, slowStart }: BudgetState): boolean {
+  return limit === null && remaining === null && slowStart < MOST_IN_FLIGHT
 }
 
 /** The limit in force: what the service sent counts while it is fresh, then the configured number. */
@@ -245,6 +285,11 @@ function countSent(state: BudgetState, now: number): void {
   const last = state.sent.at(-1)
   if (last !== undefined && last[0] >= second) last[1]++
   else state.sent.push([second, 1])
+}
+
+/** How many requests were sent in the last minute. */
+function countSentOf({ sent }: BudgetState): number {
+  return sent.reduce((sum, [, requests]) => sum + requests, 0)
 }
 
 /** When what was sent in a second no longer counts. */

@@ -1,5 +1,14 @@
 import { monotonic, sleep } from '../core/waiting.ts'
-import { type BudgetState, endRequest, learnAnswer, limitOf, newBudgetState, requestPermit } from './budget-state.ts'
+import {
+  type Block,
+  type BudgetState,
+  endRequest,
+  learnAnswer,
+  limitOf,
+  newBudgetState,
+  requestBlock,
+  returnRequests,
+} from './budget-state.ts'
 import type { RateHeaders } from './rate-headers.ts'
 
 export interface BudgetView {
@@ -44,6 +53,8 @@ export interface BudgetStore {
 interface BudgetOptions {
   /** By whom requests are under way: a name that no other process has. */
   owner?: string
+  /** How many requests a change of the store grants at most: several where a change takes round trips. */
+  blockSize?: number
   wait?: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 
@@ -63,30 +74,70 @@ const LONGEST_NAP_MS = 500
 export function createBudget(
   perMinute: number,
   store: BudgetStore = memoryStore(),
-  { owner = 'here', wait = sleep }: BudgetOptions = {},
+  { owner = 'here', blockSize = 1, wait = sleep }: BudgetOptions = {},
 ): RequestBudget {
   let shown: Pick<BudgetView, 'limit' | 'remaining'> = { limit: perMinute, remaining: undefined }
   let resetAt = 0
   let waits = 0
   let lastUpdate: Promise<unknown> = Promise.resolve()
-  /** Ends of requests that could not be stored. Without them, the store would count these requests as under way for ever. */
-  let unstored: Work<void>[] = []
+  /** Ends of requests to be stored with the next change. Without them, the store would count the requests as under way. */
+  let ends: Work<void>[] = []
+  let storing: NodeJS.Timeout | undefined
+  const none: Block = { requests: 0, grantedAt: 0, resetBy: 0 }
+  /** Requests that were granted and not sent yet, and when by this process's clock. */
+  let unsent = { block: none, at: 0 }
+  let inBlocks = false
+  let granting: Promise<number> | undefined
 
-  /** Changes the state, and stores ends of earlier requests with it. `end` is what is stored later if this fails. */
-  async function change<T>(work: Work<T>, end: Work<void>): Promise<T> {
-    const ends = unstored
-    unstored = []
+  /** Changes the state, and stores ends of earlier requests with it. They are stored later if this fails. */
+  async function change<T>(work: Work<T>): Promise<T> {
+    const now = ends
+    ends = []
+    clearTimeout(storing)
+    storing = undefined
     try {
-      return await store.change((state, now) => {
-        for (const earlier of ends) earlier(state, now)
-        const result = work(state, now)
-        show(state, now)
+      return await store.change((state, at) => {
+        for (const end of now) end(state, at)
+        const result = work(state, at)
+        show(state, at)
         return result
       })
     } catch (error) {
-      unstored.push(...ends, end)
+      ends.unshift(...now)
       throw error
     }
+  }
+
+  function storeEnds(): void {
+    lastUpdate = change(() => {}).catch(() => {})
+  }
+
+  /** Takes a block from the store. Gives how long to wait if there is none. */
+  async function grant(): Promise<number> {
+    await lastUpdate
+    let granted = none
+    try {
+      const { block, waitMs } = await change((state, now) => {
+        const answer = requestBlock(state, now, owner, { perMinute, most: blockSize })
+        granted = answer.block
+        return answer
+      })
+      unsent = { block, at: monotonic() }
+      inBlocks = block.requests > 1
+      if (inBlocks) setTimeout(() => unsent.block === block && returnUnsent(), LONGEST_NAP_MS).unref()
+      return waitMs
+    } catch (error) {
+      // It may have been stored all the same.
+      ends.push((state, now) => returnRequests(state, now, owner, granted))
+      throw error
+    }
+  }
+
+  function returnUnsent(): void {
+    const { block } = unsent
+    unsent = { ...unsent, block: none }
+    ends.push((state, now) => returnRequests(state, now, owner, block))
+    storeEnds()
   }
 
   function show(state: BudgetState, now: number): void {
@@ -101,12 +152,16 @@ export function createBudget(
     const end = (work: Work<void>) => {
       const cameAt = monotonic()
       // The store may get to it later than the answer came.
-      const update: Work<void> = (state, now) => work(state, Math.max(sentAt, now - (monotonic() - cameAt)))
-      lastUpdate = change(update, update).catch(() => {})
+      ends.push((state, now) => work(state, Math.max(sentAt, now - (monotonic() - cameAt))))
+      // While plenty are left, nobody waits for what this answer says.
+      if (inBlocks) storing ??= setTimeout(storeEnds, LONGEST_NAP_MS)
+      else storeEnds()
     }
     return {
-      learn: (headers, asksToWait) =>
-        end((state, receivedAt) => learnAnswer(state, { owner, sentAt, receivedAt, headers, asksToWait }, perMinute)),
+      learn(headers, asksToWait) {
+        end((state, receivedAt) => learnAnswer(state, { owner, sentAt, receivedAt, headers, asksToWait }, perMinute))
+        if (asksToWait) returnUnsent()
+      },
       drop: () => end((state, now) => endRequest(state, now, owner)),
     }
   }
@@ -115,15 +170,17 @@ export function createBudget(
     async acquire({ signal, onWait, ready } = {}) {
       for (;;) {
         await ready?.()
-        await lastUpdate
         signal?.throwIfAborted()
-        const ask: Work<[waitMs: number, at: number]> = (state, now) => [
-          requestPermit(state, now, owner, perMinute),
-          now,
-        ]
-        // If this fails, the permit may have been stored all the same.
-        const [waitMs, at] = await change(ask, (state, now) => endRequest(state, now, owner))
-        if (waitMs === 0) return permitOf(at)
+        const { block, at } = unsent
+        if (block.requests > 0) {
+          if (--block.requests === 0) unsent.block = none
+          return permitOf(block.grantedAt + Math.floor(monotonic() - at))
+        }
+        granting ??= grant().finally(() => {
+          granting = undefined
+        })
+        const waitMs = await granting
+        if (waitMs === 0) continue
         waits++
         onWait?.(waitMs)
         await wait(Math.min(waitMs + 5, LONGEST_NAP_MS), signal)
