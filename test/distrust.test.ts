@@ -53,6 +53,54 @@ describe('page limits', () => {
     await exact(week)
   })
 
+  test.each([20, 7, 4])(
+    'a truncated report by date is read whole, whatever else the run reads: %i rows',
+    async (cap) => {
+      // Five brands make 35 rows a week.
+      const reports = FOUR_GRAINS.slice(0, 2)
+      const world = { projects: 1, prompts: 7, models: 2, brands: 5 }
+      await start({ world, config: { start_date: week.from, streams: [], reports } })
+      const truth = async () => {
+        const known = { world: setup.service.world, range: week, reports: [] }
+        for (const report of reports) await expectReport(setup.database, known, project(), report)
+      }
+      setup.service.setFaults({ ...NO_LIMIT, report_cap: cap })
+      const streams = setup.services.streams.named([reports[0]!.name])
+      expect(await setup.sync({ streams })).toMatchObject({ outcome: 'complete', streams: [{ rows_read: 35 }] })
+      expect((await setup.sync()).outcome).toBe('complete')
+      await truth()
+      const again = await setup.sync({ command: 'backfill', range: week, streams })
+      expect(again).toMatchObject({ outcome: 'complete', streams: [{ inserted: 0, updated: 0, deleted: 0 }] })
+      await truth()
+    },
+  )
+
+  test('a report by date that lost most of its brands, even behind its last row, is held', async () => {
+    const reports = FOUR_GRAINS.slice(0, 2)
+    const world = { projects: 1, prompts: 7, models: 2, brands: 5 }
+    await start({ world, config: { start_date: week.from, streams: [], reports } })
+    await setup.sync()
+    const name = reports[0]!.name
+    const before = await count(name)
+    const streams = setup.services.streams.named([name])
+    const request = { command: 'backfill', range: week, streams }
+    const keepTwo = (text: string, { url }: IncomingMessage, body: string) => {
+      const { data, ...members } = JSON.parse(text) as { data: { brand: { id: string } }[] }
+      if (!url!.includes('reports')) return text
+      if (JSON.parse(body).offset > 0) return JSON.stringify({ ...members, data: [] })
+      const kept = [...new Set(data.map(({ brand }) => brand.id))].sort().slice(0, 2)
+      return JSON.stringify({ ...members, data: data.filter(({ brand }) => kept.includes(brand.id)) })
+    }
+    const report = await syncThrough(keepTwo, request)
+    expect(report).toMatchObject({
+      outcome: 'partial',
+      streams: [{ deleted: 0, held: [{ rows_present: 35, rows_vanishing: 21 }] }],
+    })
+    expect(await count(name)).toBe(before)
+    expect((await syncThrough(keepTwo, { ...request, acceptDeletes: true })).outcome).toBe('complete')
+    expect(await count(name)).toBe(14)
+  })
+
   test('results truncated before paging are detected', async () => {
     await start({
       world: { projects: 1, prompts: 30, models: 2, brands: 3 },

@@ -191,12 +191,11 @@ export function withoutOmitted(
 }
 
 /**
- * True if a day of a project must be reviewed before it is replaced: it has fewer than half of its answers, or names none of its
- * brands but others, as the rows of another project do.
+ * True if a day of a project must be reviewed before it is replaced: it has fewer than half of its answers, or lacks more than half of
+ * the brands that it named.
  */
 export function hasDropped(before: DayTotals, now: DayTotals): boolean {
-  const named = (totals: DayTotals) => [...totals].flatMap(([brand, [mentions]]) => (mentions > 0 ? [brand] : []))
-  const isOfOthers =
-    named(now).length > 0 && named(before).length > 0 && named(before).every((brand) => !now.has(brand))
-  return answersOf(now) * 2 < answersOf(before) || isOfOthers
+  const named = [...before].flatMap(([brand, [mentions]]) => (mentions > 0 ? [brand] : []))
+  const present = named.filter((brand) => now.has(brand))
+  return answersOf(now) * 2 < answersOf(before) || present.length * 2 < named.length
 }

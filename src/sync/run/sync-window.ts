@@ -133,8 +133,7 @@ async function readAndCompare(
         if (await isIgnored(run, project.id, range, dimension))
           throw new BadPageError(`${about}: the service ignored the dimension ${dimension}`)
     },
-    needsProof: (found: FoundDays) =>
-      compare(found).length > 0 || isUnproven(run, { stream, range, read, control }, found),
+    needsProof: (found: FoundDays) => compare(found).length > 0 || isUnproven({ stream, range, read, control }, found),
   }
   const pack = () => new PackedRows(stream.columns, project.id)
   const page = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
@@ -160,18 +159,15 @@ async function readAndCompare(
 
 /**
  * True if nothing shows that a page is whole: a day that cannot be compared, or of which a total is not known, has another number of
- * rows than before. The report by date alone is shown to be whole by the finer reports that are compared with it.
+ * rows than before.
  */
 function isUnproven(
-  { streams }: Run,
   { stream, range, read, control }: Pick<Window, 'stream' | 'range'> & { read: BegunRead; control: ControlDays },
   { rowsByDay }: FoundDays,
 ): boolean {
   const days = daysIn(range).filter((day) => (rowsByDay.get(day) ?? 0) !== read.rowsBeforeByDay.get(day))
   if (isCompared(stream) && stream.control !== 'brand limits')
     return days.some((day) => control.get(day)?.isWhole === false)
-  const isFiner = (other: DayStream) => isCompared(other) && other.control === 'brand totals' && !other.filters?.length
-  if (isControl(stream) && !stream.filters?.length && streams.byDay.some(isFiner)) return false
   return days.length > 0
 }
 
