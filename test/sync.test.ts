@@ -178,6 +178,20 @@ test('rewritten history is updated and stored as a restatement, and few vanished
   await exact()
 })
 
+test('what comes in while the service writes a day is no restatement', async () => {
+  await start()
+  await setup.sync()
+  const { rows } = setup.database
+  await rows(
+    `update visibility_ops.coverage set read_at = date + interval '47 hours 59 minutes' where date = '2026-03-20'`,
+  )
+  await rows(`update visibility_ops.coverage set read_at = date + interval '48 hours' where date = '2026-03-21'`)
+  setup.service.world.rewriteDays(project(), ['2026-03-20', '2026-03-21'])
+  await setup.sync({ range, command: 'backfill', streams: setup.services.streams.named() })
+  await exact()
+  expect(await rows('select distinct date::text from visibility_ops.restatements')).toEqual([{ date: '2026-03-21' }])
+})
+
 test('unchanged days are detected without staging a row, and manual edits are corrected', async () => {
   await start({ config: { streams: ['chats'] } })
   await setup.sync()

@@ -11,6 +11,8 @@ export interface Range {
 export type Clock = () => Date
 
 export const DAY_MS = 86_400_000
+/** The service writes a day until about 48 hours after it began. */
+export const OPEN_DAYS = 2
 const SHAPE = /^\d{4}-\d{2}-\d{2}$/
 
 /** True for a real calendar date: 2024-02-29 is one, 2026-02-29 is not. */

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-import { countDays, type Day, daysIn, type Range } from '../core/day.ts'
+import { countDays, DAY_MS, type Day, dayNumber, daysIn, OPEN_DAYS, type Range } from '../core/day.ts'
 import { SupersededError, UsageError } from '../core/errors.ts'
 import { quote } from '../core/identifier.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
@@ -168,8 +168,8 @@ export function lockOfLoads({ schema }: Warehouse, { projectId, stream }: Projec
 
 /** What the ledger has of a range before a load. */
 export interface PriorDays {
-  /** The days that were read. */
-  read: ReadonlySet<Day>
+  /** The days that were read when the service had stopped to write them. */
+  final: ReadonlySet<Day>
   /** Those that changed since. */
   changed: ReadonlySet<Day>
   /** True if rejects of these days wait in quarantine. */
@@ -179,6 +179,7 @@ export interface PriorDays {
 export interface PriorDayRow {
   rejects: boolean
   date: Day | null
+  read_at: string | Date
   read_order: number
   state: CoverageState | null
   difference: string | null
@@ -186,7 +187,7 @@ export interface PriorDayRow {
 
 export function priorDayRows({ projectId, stream }: ProjectStream, range: Range): RawBuilder<PriorDayRow> {
   return sql`
-    select q.rejects, c.date, c.read_order, c.state, c.difference
+    select q.rejects, c.date, c.read_at, c.read_order, c.state, c.difference
     from (select exists (select from ${QUARANTINE} where project_id = ${projectId} and stream = ${stream}
       and resolved_at is null and from_date <= ${range.to} and to_date >= ${range.from}) as rejects) q
     left join ${COVERAGE} c
@@ -198,9 +199,11 @@ export function priorDays(rows: readonly PriorDayRow[], stream: string, fencingT
   const newer = rows.find(({ date, read_order }) => date !== null && read_order > fencingToken)
   if (newer !== undefined) throw superseded(`${stream} ${newer.date}`)
   // Reading a day again whose rows were damaged is a repair of our copy, and no change of the service.
-  const read = new Set(rows.flatMap(({ date, difference }) => (date === null || difference === DAMAGED ? [] : [date])))
+  const isFinal = ({ date, read_at, difference }: PriorDayRow) =>
+    date !== null && difference !== DAMAGED && new Date(read_at).getTime() >= (dayNumber(date) + OPEN_DAYS) * DAY_MS
+  const final = new Set(rows.flatMap((row) => (isFinal(row) ? [row.date!] : [])))
   const changed = new Set(rows.flatMap(({ date, state }) => (state === STORED_AS.changed ? [date!] : [])))
-  return { read, changed, hasRejects: rows.some(({ rejects }) => rejects) }
+  return { final, changed, hasRejects: rows.some(({ rejects }) => rejects) }
 }
 
 export function superseded(what: string): SupersededError {

@@ -85,14 +85,14 @@ export async function changesOfRun(
   return { days: rows.map(({ total: _total, ...day }) => day), total: rows[0]?.total ?? 0 }
 }
 
-/** Stores what a re-read changed in days that were read before. */
+/** Stores what a re-read changed in days that were final when they were read before. */
 export async function saveRestatements(
   tx: Transaction,
   projectStream: ProjectStream,
   byDay: ReadonlyMap<Day, Change>,
-  { readBefore, runId }: { readBefore: ReadonlySet<Day>; runId: number },
+  { finalBefore, runId }: { finalBefore: ReadonlySet<Day>; runId: number },
 ): Promise<void> {
-  const changes = [...byDay].filter(([day]) => readBefore.has(day))
+  const changes = [...byDay].filter(([day]) => finalBefore.has(day))
   if (changes.length === 0) return
   const days = changes.map(([day]) => day)
   const cause = await changeOfBrand(tx, projectStream.projectId)

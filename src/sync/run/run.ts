@@ -1,5 +1,5 @@
 import type { Config } from '../../core/config/load.ts'
-import { addDays, type Clock, type Day, dayOf, type Range } from '../../core/day.ts'
+import { addDays, type Clock, type Day, dayOf, OPEN_DAYS, type Range } from '../../core/day.ts'
 import type { ProjectError } from '../../core/errors.ts'
 import type { FailureCode } from '../../core/failure-code.ts'
 import type { Log } from '../../core/logger.ts'
@@ -122,8 +122,7 @@ export function makeRun(
   signal: AbortSignal,
 ): Run {
   const log = services.log.child({ run: own.runId })
-  // The service writes a day until about 48 hours after it began.
-  const provisionalFrom = addDays(dayOf(services.clock()), -1)
+  const provisionalFrom = addDays(dayOf(services.clock()), 1 - OPEN_DAYS)
   const retry = <T>(work: () => Promise<T>) => withRetries(services.warehouse, signal, work)
   return { ...services, ...own, log, signal, retry, provisionalFrom }
 }

@@ -352,5 +352,5 @@ async function saveLedger(
     await saveRejects(tx, projectStream, rejects, { range, runId, heldDays: kept })
     await resolveWindowRejects(tx, projectStream, range)
   }
-  await saveRestatements(tx, projectStream, effect.byDay, { readBefore: prior.read, runId })
+  await saveRestatements(tx, projectStream, effect.byDay, { finalBefore: prior.final, runId })
 }
