@@ -139,7 +139,11 @@ async function run(drawn) {
 /** The first of these test files, as many as take so long together; at least one. */
 function nearest(tests, limitMs) {
   let ms = 0
-  return tests.filter((test, at) => (ms += test.ms) <= limitMs || at === 0).map(({ file }) => file)
+  const near = tests.filter((test, at) => {
+    ms += test.ms
+    return ms <= limitMs || at === 0
+  })
+  return near.map(({ file }) => file)
 }
 
 async function test(mutant, copy, tests, limitOf) {

@@ -115,6 +115,16 @@ describe('the request budget as a state machine', () => {
     expect(ask(at + 31_001).block.requests).toBe(1)
   })
 
+  test('a refusal without a word halves what may be under way at once', () => {
+    const state = newBudgetState()
+    state.slowStart = 16
+    for (let index = 0; index < 9; index++) requestPermit(state, at, 'a', 100)
+    learnAnswer(state, answer({}, { asksToWait: true }), 100)
+    // The refused one has ended.
+    expect(state.mostInFlight).toBe(4)
+    expect(requestPermit(state, at + 60_000, 'b', 100)).toBe(0)
+  })
+
   test('after a refusal without a word, and with nothing left, there are no blocks', () => {
     const state = newBudgetState()
     learnAnswer(state, answer({ limit: 100, remaining: 99, resetMs: 30_000 }), 100)

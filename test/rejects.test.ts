@@ -21,6 +21,7 @@ const reject = (raw: string, date?: Day): Reject => ({
   raw: `"${raw}"`,
   reason: 'bad',
   index: 0,
+  totals: [],
   ...(date && { date }),
 })
 

@@ -59,6 +59,15 @@ const shown = (report: RunReport, more: Partial<RunContext> = {}) =>
 const one = (text: string) => text.replaceAll(/\s+/g, ' ')
 const next = (text: string) => one(text.slice(text.indexOf('Next:'))).trim()
 
+test('an interrupted run is neither complete nor failed, and one that loaded nothing has failed', () => {
+  const bad = { ...emptyReport('p', 'chats'), failed: [failed('transient')] }
+  const good = { ...emptyReport('p', 'chats'), ...loaded }
+  expect([outcomeOf([good], true), outcomeOf([bad], true)]).toEqual(['interrupted', 'interrupted'])
+  expect([outcomeOf([good], false), outcomeOf([good, bad], false), outcomeOf([bad], false)]).toEqual([
+    ...['complete', 'partial', 'failed'],
+  ])
+})
+
 describe('the sentence on what a run did', () => {
   const cases: [string, RunReport, string][] = [
     ['nothing due', reportOf([chats()]), 'Run 7: complete, nothing was due (0 requests, 1.3 s).'],

@@ -280,18 +280,23 @@ async function changeDays(
   await batch(warehouse.db, lockOfLoads(warehouse, projectStream), change, countMonths(projectStream, range))
 }
 
-/** Settled and open days become due, because something showed that they changed. Without days, all of them do. */
+/**
+ * Settled and open days become due, because something showed that they changed. Without days, all of them do. With `besides`, so do
+ * those of streams by day that are not among these: they were configured before, or another configuration has them.
+ */
 export async function markChanged(
   { db }: Pick<Warehouse, 'db'>,
   projectId: string,
-  { streams, days }: { streams: readonly string[]; days?: readonly Day[] },
+  { streams, besides, days }: { streams: readonly string[]; besides?: readonly string[]; days?: readonly Day[] },
 ): Promise<void> {
-  if (days?.length === 0 || streams.length === 0) return
+  if (days?.length === 0 || (streams.length === 0 && besides === undefined)) return
+  const others = sql<boolean>`stream in (select stream from ${sql.table('ops.stream_settings')}
+    where project_id = ${projectId} and by_day and stream <> all(${besides ?? []}::text[]))`
   await db
     .updateTable('ops.coverage')
     .set({ state: STORED_AS.changed, reconciled_at: null, difference: null })
     .where((eb) => eb.and({ project_id: projectId, state: STORED_AS.settled }))
-    .where(anyOf('stream', streams))
+    .where(besides === undefined ? anyOf('stream', streams) : sql<boolean>`(${anyOf('stream', streams)} or ${others})`)
     .$if(days !== undefined, (query) => query.where(anyOf('date', days!)))
     .execute()
 }
@@ -396,6 +401,23 @@ export async function markShared(
   return rows
 }
 
+const CONTRADICTED = 'no report with more dimensions adds up to it'
+
+/** Marks days of the control report that a run read with finer reports, if some of these do not add up to it and none does. */
+export async function markContradicted(
+  { db }: Warehouse,
+  { control, finer, runId }: { control: string; finer: readonly string[]; runId: number },
+): Promise<DifferingDay[]> {
+  const ofDay = sql`from ${COVERAGE} f where f.project_id = c.project_id and f.date = c.date and f.stream = any(${finer})`
+  const { rows } = await sql<DifferingDay>`
+    update ${COVERAGE} c set state = ${STORED_AS.differs}, reconciled_at = null, difference = ${CONTRADICTED}
+    where c.stream = ${control} and c.run_id = ${runId} and c.state = ${STORED_AS.settled}
+      and exists (select ${ofDay} and f.run_id = ${runId} and f.state = ${STORED_AS.differs})
+      and not exists (select ${ofDay} and f.state = ${STORED_AS.settled} and f.reconciled_at is not null)
+    returning c.project_id as "projectId", c.stream, c.date, c.difference`.execute(db)
+  return rows
+}
+
 /** The days of streams that became due after they were planned. `isOfRun` shows that this run read them. */
 export async function readChanged(
   { db }: Warehouse,
@@ -449,22 +471,6 @@ export async function readOpenDays(
     .orderBy('stream')
     .execute()
   return rows.map((row) => ({ ...row, difference: row.difference! }))
-}
-
-/** The days of a project on which a stream does not add up. */
-export async function readDifferingDays(
-  { db }: Pick<Warehouse, 'db'>,
-  projectId: string,
-  days: readonly Day[],
-): Promise<Set<Day>> {
-  const rows = await db
-    .selectFrom('ops.coverage')
-    .select('date')
-    .distinct()
-    .where((eb) => eb.and({ project_id: projectId, state: STORED_AS.differs }))
-    .where(anyOf('date', days))
-    .execute()
-  return new Set(rows.map(({ date }) => date))
 }
 
 /** The state of a list in the ledger before a load. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { type Selectable, sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import type { ProjectStream } from '../core/vocabulary.ts'
-import type { Reject } from '../rows/sift.ts'
+import { factsOf, type Reject, type RejectFacts } from '../rows/sift.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
@@ -14,6 +14,7 @@ const QUARANTINE = sql.table('ops.quarantine')
 export interface IdentifiedRejects {
   byFingerprint: ReadonlyMap<string, IdentifiedReject>
   undismissed: number
+  dismissed: ReadonlySet<Reject>
   /** True if one that is not dismissed is of this day, or may be. */
   isOn(day: Day): boolean
 }
@@ -28,15 +29,18 @@ interface IdentifiedReject {
 
 /** A reject that was dismissed counts as if the answer did not have it; another version of it has another fingerprint. */
 export async function identifyRejects(
-  { db, redactor }: Transaction,
+  { db, redactor }: Pick<Warehouse, 'db' | 'redactor'>,
   projectStream: ProjectStream,
   rejects: readonly Reject[],
 ): Promise<IdentifiedRejects> {
   const byFingerprint = new Map<string, IdentifiedReject>()
-  if (rejects.length === 0) return { byFingerprint, undismissed: 0, isOn: () => false }
-  for (const { raw, reason, date } of rejects) {
+  if (rejects.length === 0) return { byFingerprint, undismissed: 0, dismissed: new Set(), isOn: () => false }
+  const fingerprintOf = new Map<Reject, string>()
+  for (const reject of rejects) {
+    const { raw, reason, date } = reject
     const text = redactor.json(raw)
     const fingerprint = createHash('md5').update(text).digest('hex')
+    fingerprintOf.set(reject, fingerprint)
     const occurrences = (byFingerprint.get(fingerprint)?.occurrences ?? 0) + 1
     byFingerprint.set(fingerprint, { raw: text, reason: redactor.text(reason), date, occurrences })
   }
@@ -53,8 +57,26 @@ export async function identifyRejects(
   return {
     byFingerprint,
     undismissed: open.reduce((sum, [, { occurrences }]) => sum + occurrences, 0),
+    dismissed: new Set(rejects.filter((reject) => ignored.has(fingerprintOf.get(reject)!))),
     isOn: (day) => days.has(day) || days.has(undefined),
   }
+}
+
+/** What can be read of the rows of a stream that are dismissed. */
+export async function readDismissed(
+  { db }: Pick<Warehouse, 'db'>,
+  { projectId, stream }: ProjectStream,
+  range: Range,
+): Promise<RejectFacts[]> {
+  const entries = await db
+    .selectFrom('ops.quarantine')
+    .select(['raw', 'occurrences'])
+    .where((eb) => eb.and({ project_id: projectId, stream }))
+    .where('dismissed_at', 'is not', null)
+    .where('from_date', '<=', range.to)
+    .where('to_date', '>=', range.from)
+    .execute()
+  return entries.flatMap(({ raw, occurrences }) => Array.from({ length: occurrences }, () => factsOf(raw, range)))
 }
 
 interface RejectsOrigin {

@@ -15,22 +15,39 @@ import {
   type Value,
 } from '../streams/stream.ts'
 import { addRows } from './add-rows.ts'
-import { type TotalsByDay, TotalsCounter } from './day-totals.ts'
+import { TOTALLED, type TotalsByDay, TotalsCounter } from './day-totals.ts'
 import { type DriftNote, DriftNotes } from './drift-notes.ts'
 import { type Asked, itemValidator } from './item-validator.ts'
 import { RawTexts, safeJson } from './raw-text.ts'
 
+/** What can be read of an item that failed. */
+export interface RejectFacts {
+  /** The day of the row. */
+  date?: Day
+  brand?: string
+  /** Its values of the columns that add up. */
+  totals: (number | undefined)[]
+}
+
 /** A raw item that failed, and why. */
-export interface Reject {
+export interface Reject extends RejectFacts {
   /** Its JSON, cut if it is long. */
   raw: string
   reason: string
   /** Its position among the items of the answer. */
   index: number
-  /** The day of the row, if it can be read. */
-  date?: Day
-  /** Its brand, if it has one and it can be read. */
-  brand?: string
+}
+
+/** An item belongs to its day if that can be read and was asked for, otherwise to the whole range. */
+export function factsOf(raw: unknown, range: Asked['range']): RejectFacts {
+  const { date, brand, ...item } = (raw ?? {}) as Record<string, unknown> & { brand?: { id?: unknown } | null }
+  const totals = TOTALLED.map((name) => (typeof item[name] === 'number' && item[name] >= 0 ? item[name] : undefined))
+  const isOfRange = typeof date === 'string' && range !== undefined && date >= range.from && date <= range.to
+  return {
+    totals,
+    ...(typeof brand?.id === 'string' && { brand: brand.id }),
+    ...(isOfRange && isDay(date) && { date }),
+  }
 }
 
 export const CONTRADICTION = 'the same key stands twice in one answer with different values'
@@ -208,14 +225,14 @@ export class Sifter<R extends Rows> {
   }
 
   private reject(raw: unknown, index: number, reason: string): void {
-    const reject: Reject = { raw: this.rawTexts.of(raw), reason: clip(reason, 200), index: this.taken + index }
-    const { range } = this
-    // It belongs to its day if that can still be read, otherwise to the whole window.
-    const { id, date, brand } = (raw ?? {}) as { id?: unknown; date?: unknown; brand?: { id?: unknown } | null }
-    if (typeof brand?.id === 'string') reject.brand = brand.id
-    if (range !== undefined && typeof date === 'string' && date >= range.from && date <= range.to && isDay(date)) {
-      reject.date = date
+    const facts = factsOf(raw, this.range)
+    const reject: Reject = {
+      ...facts,
+      raw: this.rawTexts.of(raw),
+      reason: clip(reason, 200),
+      index: this.taken + index,
     }
+    const { id } = (raw ?? {}) as { id?: unknown }
     // Equal items that do not say what they are may be different rows.
     const isNamed = typeof id === 'string' || (reject.brand !== undefined && reject.date !== undefined)
     if (isNamed && this.rejectedTexts.has(reject.raw)) this.repeats++

@@ -54,7 +54,7 @@ function secondsLeft(reset: number, nowMs: number): number {
 /** Undefined for what is negative, past or no time at all: then the usual delay is right. */
 function retryAfterMs(text: string | undefined, nowMs: number): number | undefined {
   const seconds = number(text)
-  if (seconds !== undefined) return seconds * 1000
+  if (seconds !== undefined) return secondsLeft(seconds, nowMs) * 1000
   const moment = httpDate(text)
   return moment === undefined || moment <= nowMs ? undefined : moment - nowMs
 }

@@ -1,9 +1,9 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
-import { type Day, daysIn, type Range } from '../../core/day.ts'
+import { addDays, type Day, daysIn, type Range } from '../../core/day.ts'
 import { type KnownDay, readDays } from '../../ledger/days.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { dueDays, NO_DAYS, readableRange, readKnownDays } from './due-days.ts'
+import { dueDays, NO_DAYS, RECENT_DAYS, readableRange, readKnownDays } from './due-days.ts'
 
 interface Known {
   config: Config
@@ -32,10 +32,14 @@ export async function makePlanner(
 ): Promise<Planner> {
   if (range !== undefined)
     return async (projectId, stream) => {
-      const known = warehouse === undefined ? [] : await readDays(warehouse, { projectId, stream }, range)
+      const read = async (days: Range) => (warehouse ? readDays(warehouse, { projectId, stream }, days) : [])
+      const known = await read(range)
       const isSound = ({ state }: KnownDay) => state === 'settled' || state === 'open'
       const sound = new Set(known.filter(isSound).map(({ date }) => date))
-      return { known, due: daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day)) }
+      const due = daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day))
+      // Of a range that was never read, recent days show how many rows a day has.
+      const sizes = known.length > 0 ? known : await read({ from: addDays(today, -RECENT_DAYS), to: today })
+      return { known: sizes, due }
     }
   const interest = daysOfInterest(config, today)
   const settings = { today, lookbackDays: config.lookback_days }

@@ -79,7 +79,8 @@ const SAMPLE = 200
 
 /** Days of which most rows name prompts that the project does not have and never had, as those of another project do. */
 export async function findForeignDays(run: Run, { projectId, stream, rows }: Answer): Promise<Set<Day>> {
-  const known = stream.splitDimensions.includes('prompt_id') ? await knownPrompts(run, projectId) : new Set()
+  const isKnown = stream.splitDimensions.includes('prompt_id') && run.streams.get('prompts') !== undefined
+  const known = isKnown ? await knownPrompts(run, projectId) : new Set()
   // Without a list of prompts nothing is known of them.
   if (known.size === 0) return new Set()
   const dateAt = datePosition(stream)
@@ -110,9 +111,6 @@ async function knownPrompts(
   return found
 }
 
-/** Every answer belongs to a prompt and a model, so every row of a report by them has one. */
-const ALWAYS_SET = new Set(['prompt_id', 'model_id', 'chat_id'])
-
 /** Where the warehouse shows that a project has values of a dimension that not every row needs to have. */
 const SHOWN_BY: Record<string, { table: string; isShown: RawBuilder<SqlBool> }> = {
   topic_id: { table: 'prompts', isShown: sql`topic_id is not null and removed_at is null` },
@@ -131,7 +129,6 @@ export async function isIgnored(
   range: Range,
   dimension: string,
 ): Promise<boolean> {
-  if (ALWAYS_SET.has(dimension)) return true
   const shown = SHOWN_BY[dimension]
   if (shown === undefined) return false
   const isOfDays = (alias: string) => sql`${sql.ref(`${alias}.date`)} between ${range.from} and ${range.to}`

@@ -2,13 +2,14 @@ import { type Day, daysIn, type Range } from '../../core/day.ts'
 import { count } from '../../core/text.ts'
 import {
   answersOf,
+  type BrandTotals,
   type ControlDay,
   type ControlTotals,
   type DayTotals,
   TOTALLED,
   type TotalsByDay,
 } from '../../rows/day-totals.ts'
-import type { FoundDays, Reject } from '../../rows/sift.ts'
+import type { FoundDays, RejectFacts } from '../../rows/sift.ts'
 import type { DayStream } from '../../streams/stream.ts'
 
 /* How days add up to the control totals of the service. Everything here is computed from its arguments. */
@@ -31,8 +32,8 @@ interface MeasureDifference {
 export interface Difference {
   day: Day
   measures: readonly MeasureDifference[]
-  /** What rejected rows must explain; undefined if something is too high. Of chats, no brand is known. */
-  missing: { brands: ReadonlySet<string>; rows: number } | undefined
+  /** What rejected rows must explain, by brand; undefined if something is too high. Of chats, no brand is known. */
+  missing: { brands: ReadonlyMap<string, BrandTotals>; rows: number } | undefined
 }
 
 export type Found = { rowsByDay: ReadonlyMap<Day, number>; totals: TotalsByDay | undefined }
@@ -62,7 +63,7 @@ function compareChats(day: Day, rows: number, { brands, isWhole }: ControlDay): 
   if (isClose(rows, answers) || (!isWhole && brands.size === 0)) return []
   const text = `${count(rows, 'row')}, but the service counts ${count(answers, 'answer')}`
   const isTooLow = rows < answers
-  const missing = isTooLow ? { brands: new Set<string>(), rows: answers - rows } : undefined
+  const missing = isTooLow ? { brands: new Map(), rows: answers - rows } : undefined
   const measure = { measure: 'answers' as const, isTooLow, lacksBrands: false, brands: new Set<string>(), text }
   return [{ day, measures: [measure], missing }]
 }
@@ -81,9 +82,17 @@ function compareTotals(
   const expected = kind === 'brand limits' ? limitedBy(control, found) : control
   const measures = (['counts', 'answers'] as const).flatMap((measure) => compareMeasure(measure, found, expected))
   if (measures.length === 0) return []
-  const brands = new Set(measures.flatMap((one) => [...one.brands]))
+  const brands = new Map(
+    measures
+      .flatMap((one) => [...one.brands])
+      .map((brand) => [brand, shortfall(found.get(brand), expected.get(brand))]),
+  )
   const missing = measures.every(({ isTooLow }) => isTooLow) ? { brands, rows: brands.size } : undefined
   return [{ day, measures, missing }]
+}
+
+function shortfall(sums: BrandTotals = [0, 0, 0], totals: BrandTotals = [0, 0, 0]): BrandTotals {
+  return [totals[0] - sums[0], totals[1] - sums[1], totals[2] - sums[2]]
 }
 
 /** Expected values of a report that may be below the totals: the found values, but no more than the totals. */
@@ -123,35 +132,61 @@ function isClose(a: number, b: number): boolean {
   return Math.abs(a - b) < 1e-6 + 1e-9 * Math.max(Math.abs(a), Math.abs(b))
 }
 
-/** The days of an answer that differ, without differences that come from its rejected rows. */
-export function compareAnswer(stream: DayStream, range: Range, found: FoundDays, control: ControlTotals): Difference[] {
-  return withoutRejected(compareDays(stream, daysIn(range), found, control), found.rejects)
+/** The days of an answer that differ, without differences that come from its rejected rows, some of which are dismissed. */
+export function compareAnswer(
+  stream: DayStream,
+  range: Range,
+  found: FoundDays,
+  control: ControlTotals,
+  dismissed: ReadonlySet<RejectFacts> = new Set(),
+): Difference[] {
+  return withoutRejected(compareDays(stream, daysIn(range), found, control), found.rejects, dismissed)
 }
 
 /** A rejected row is missing from the sums of its brand on its day. If its brand or day cannot be read, it may be any. */
-function withoutRejected(differences: readonly Difference[], rejects: readonly Reject[]): Difference[] {
+export function withoutRejected(
+  differences: readonly Difference[],
+  rejects: readonly RejectFacts[],
+  dismissed: ReadonlySet<RejectFacts>,
+): Difference[] {
   let undated = rejects.filter(({ date }) => date === undefined)
   return differences.filter(({ day, missing }) => {
     const dated = rejects.filter(({ date }) => date === day)
     if (missing === undefined || missing.rows > dated.length + undated.length) return true
     const { brands, rows } = missing
-    const needs = [...brands, ...new Array<undefined>(Math.ceil(rows) - brands.size)]
+    const needs = [...brands.keys(), ...new Array<undefined>(Math.ceil(rows) - brands.size)]
     const used = explain(needs, dated, undated)
     if (used.size < needs.length) return true
+    // Rows are deleted only if all rejects of the day are dismissed: then these must account for what is missing.
+    const possible = [...dated, ...undated]
+    if (possible.every((reject) => dismissed.has(reject)) && !isAccountedFor(missing, possible)) return true
     undated = undated.filter((reject) => !used.has(reject))
     return false
+  })
+}
+
+/** True if rejects have the values that are missing, as far as these can be read. A chat is known by its day. */
+function isAccountedFor({ brands }: NonNullable<Difference['missing']>, rejects: readonly RejectFacts[]): boolean {
+  if (brands.size === 0) return rejects.every(({ date }) => date !== undefined)
+  return [...brands].every(([brand, missing]) => {
+    const own = rejects.filter((reject) => reject.brand === undefined || reject.brand === brand)
+    const readable = own.filter(({ totals }) => totals.some((value) => value !== undefined))
+    return missing.every((value, at) => {
+      const known = readable.reduce((sum, { totals }) => sum + (totals[at] ?? Number.POSITIVE_INFINITY), 0)
+      return value < known || isClose(value, known)
+    })
   })
 }
 
 /** Finds a reject for each missing row, undated ones only where no other is left. Gives those that are used. */
 function explain(
   needs: readonly (string | undefined)[],
-  dated: readonly Reject[],
-  undated: readonly Reject[],
-): ReadonlyMap<Reject, number> {
-  const used = new Map<Reject, number>()
+  dated: readonly RejectFacts[],
+  undated: readonly RejectFacts[],
+): ReadonlyMap<RejectFacts, number> {
+  const used = new Map<RejectFacts, number>()
   // A reject that explains another row is taken if that row has a second explanation.
-  const assign = (need: number, from: readonly Reject[], tried: Set<Reject>): boolean =>
+  const assign = (need: number, from: readonly RejectFacts[], tried: Set<RejectFacts>): boolean =>
     from.some((reject) => {
       const brand = needs[need]
       if (tried.has(reject) || (brand !== undefined && reject.brand !== undefined && reject.brand !== brand))

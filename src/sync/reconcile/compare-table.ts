@@ -1,13 +1,14 @@
 import { sql } from 'kysely'
 import type { Day } from '../../core/day.ts'
 import type { KnownDay } from '../../ledger/days.ts'
+import { readDismissed } from '../../ledger/quarantine.ts'
 import { type ControlTotals, TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import { type DayStream, RowList } from '../../streams/stream.ts'
-import type { Warehouse } from '../../warehouse/connect.ts'
-import { dataTable } from '../../warehouse/database.ts'
+import { type Db, dataTable } from '../../warehouse/database.ts'
+import type { Transaction } from '../../warehouse/transaction.ts'
 import type { Run } from '../run/run.ts'
 import { findOmissions } from './answer-facts.ts'
-import { compareDays, type Difference, type Found, withoutOmitted } from './compare-days.ts'
+import { compareDays, type Difference, type Found, withoutOmitted, withoutRejected } from './compare-days.ts'
 
 interface Compared {
   projectId: string
@@ -31,42 +32,55 @@ export async function compareTable(
     ),
   )
   const sorted = days.map(({ date }) => date).sort()
+  const { warehouse, retry } = run
+  const found = compareDays(stream, sorted, await readTotals(warehouse.slowDb, projectId, stream, sorted), control)
+  const range = { from: sorted[0]!, to: sorted.at(-1)! }
+  const dismissed = await retry(() => readDismissed(warehouse, { projectId, stream: stream.name }, range))
   const differences: Difference[] = []
-  for (const found of compareDays(
-    stream,
-    sorted,
-    await readTotals(run.warehouse, projectId, stream, sorted),
-    control,
-  )) {
-    const { day } = found
-    if (!accepted.has(day)) differences.push(found)
+  for (const difference of withoutRejected(found, dismissed, new Set(dismissed))) {
+    const { day } = difference
+    if (!accepted.has(day)) differences.push(difference)
     else if (stream.control === 'brand totals') {
       const stored = { projectId, stream, range: { from: day, to: day }, rows: new RowList() }
       const omissions = await findOmissions(run, stored, accepted.get(day))
-      differences.push(...withoutOmitted([found], omissions))
+      differences.push(...withoutOmitted([difference], omissions))
     }
   }
   return differences
 }
 
-async function readTotals(
-  warehouse: Warehouse,
+/** Of these days, those whose stored totals are wrong: rows that are stored contradict them, and those of no stream agree with them. */
+export async function daysOfWrongTotals(
+  { db }: Transaction,
   projectId: string,
-  stream: DayStream,
+  streams: readonly DayStream[],
   days: readonly Day[],
-): Promise<Found> {
+  control: ControlTotals,
+): Promise<Set<Day>> {
+  const sorted = days.toSorted()
+  const [contradicted, confirmed] = [new Set<Day>(), new Set<Day>()]
+  for (const stream of streams) {
+    const found = await readTotals(db, projectId, stream, sorted)
+    const differing = new Set(compareDays(stream, sorted, found, control).map(({ day }) => day))
+    const stored = sorted.filter((day) => (found.rowsByDay.get(day) ?? found.totals?.get(day)?.size ?? 0) > 0)
+    for (const day of stored) (differing.has(day) ? contradicted : confirmed).add(day)
+  }
+  return new Set([...contradicted].filter((day) => !confirmed.has(day)))
+}
+
+async function readTotals(db: Db, projectId: string, stream: DayStream, days: readonly Day[]): Promise<Found> {
   const rowsOfDays = sql`${dataTable(stream.table)}
     where project_id = ${projectId} and date between ${days[0]} and ${days.at(-1)}`
   if (stream.control === 'answers') {
     const { rows } = await sql<{ date: Day; rows: number }>`
-      select date, count(*)::int as rows from ${rowsOfDays} group by date`.execute(warehouse.slowDb)
+      select date, count(*)::int as rows from ${rowsOfDays} group by date`.execute(db)
     return { rowsByDay: new Map(rows.map(({ date, rows: count }) => [date, count])), totals: undefined }
   }
   const total = sql.raw(stream.control === 'brand limits' ? 'max' : 'sum')
   const sums = sql.join(TOTALLED.map((name) => sql`${total}(${sql.id(name)})`))
   const { rows } = await sql<{ date: Day; brand_id: string; totals: [number, number, number] }>`
     select date, brand_id, array[${sums}]::double precision[] as totals
-    from ${rowsOfDays} group by date, brand_id`.execute(warehouse.slowDb)
+    from ${rowsOfDays} group by date, brand_id`.execute(db)
   const totals: TotalsByDay = new Map()
   for (const { date, brand_id, totals: sums } of rows) {
     const day = totals.get(date) ?? new Map()

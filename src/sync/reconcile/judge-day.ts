@@ -8,6 +8,7 @@ import type { Action } from '../../warehouse/load/window-effect.ts'
 /** How the rows that an answer has of a day compare with the control totals of the day. */
 export type Comparison =
   | 'adds up'
+  /** Or its control totals are in review. */
   | 'differs'
   /** Three proven readings of chats have the same number, which is not that of the service's own count. */
   | 'agreed'
@@ -48,8 +49,8 @@ export interface DayRule extends Verdict {
 /** The first rule that applies decides. */
 export const DAY_RULES: readonly DayRule[] = [
   {
-    when: 'most rows name prompts that the project does not have',
-    applies: ({ isForeign }) => isForeign,
+    when: 'most rows name prompts that the project does not have, and nobody accepted it',
+    applies: ({ isForeign, acceptsDeletes }) => isForeign && !acceptsDeletes,
     action: 'keep',
     state: 'differs',
   },

@@ -15,11 +15,11 @@ import {
   saveHistoryCheck,
   storeControl,
 } from '../../ledger/control-totals.ts'
-import { markChanged, readDays, readDifferingDays, settleDays } from '../../ledger/days.ts'
+import { markChanged, readDays, settleDays } from '../../ledger/days.ts'
 import { digestText, type TotalsByDay } from '../../rows/day-totals.ts'
 import type { FoundDays, Reject } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
-import { type DayStream, datePosition, type Row, RowList } from '../../streams/stream.ts'
+import { type DayStream, datePosition, isCompared, type Row, RowList } from '../../streams/stream.ts'
 import { inTransactionWith, type Transaction } from '../../warehouse/transaction.ts'
 import { Density, firstDaysOf } from '../plan/density.ts'
 import { readableRange } from '../plan/due-days.ts'
@@ -27,7 +27,7 @@ import { WindowFeed } from '../plan/window-feed.ts'
 import { isTooMuch, readWindow, UNKNOWN_WINDOW } from '../read/read-window.ts'
 import type { Run, SyncedProject } from '../run/run.ts'
 import { hasDropped } from './compare-days.ts'
-import { compareTable } from './compare-table.ts'
+import { compareTable, daysOfWrongTotals } from './compare-table.ts'
 
 /** The parts of a run that reading control totals needs. */
 export type ControlReader = Pick<
@@ -100,8 +100,8 @@ interface ControlAnswer {
 }
 
 /**
- * Stores control totals that were read. A day of which most dropped goes into review, and keeps its totals. A day that never added up
- * does not: right totals must replace wrong ones.
+ * Stores control totals that were read. A day of which most dropped goes into review, and keeps its totals, unless these are wrong:
+ * right totals must replace them.
  */
 export async function acceptControl(
   { streams, runId, acceptDeletes }: Pick<ControlReader, 'streams' | 'runId' | 'acceptDeletes'>,
@@ -110,8 +110,13 @@ export async function acceptControl(
 ): Promise<ControlDays> {
   const dropped = [...found].filter(([day, { brands }]) => hasDropped(before.get(day)?.brands ?? new Map(), brands))
   const days = dropped.map(([day]) => day)
-  const unproven = days.length === 0 ? new Set<Day>() : await readDifferingDays(tx, key.projectId, days)
-  const inReview = new Set(acceptDeletes ? [] : days.filter((day) => !unproven.has(day)))
+  const isOfKey = ({ filters }: DayStream) => filtersText(filters) === filtersText(key.filters)
+  const compared = streams.byDay.filter((stream) => isCompared(stream) && stream.control !== 'brand limits')
+  const wrong =
+    days.length === 0 || acceptDeletes
+      ? new Set<Day>()
+      : await daysOfWrongTotals(tx, key.projectId, compared.filter(isOfKey), days, before)
+  const inReview = new Set(acceptDeletes ? [] : days.filter((day) => !wrong.has(day)))
   const accepted: ControlDays = new Map(
     [...found].map(([day, answer]): [Day, StoredControlDay] => {
       if (!inReview.has(day)) return [day, { ...answer, isInReview: false }]
@@ -126,12 +131,14 @@ export async function acceptControl(
     return known === undefined || isSameControl(known, answer) ? [] : [day]
   })
   await storeControl(tx, key, accepted, runId)
-  // Streams that are not compared follow the totals without filters.
-  const others = streams.byDay.filter(
-    ({ name, control, filters }) =>
-      name !== loaded && filtersText(control === undefined ? [] : filters) === filtersText(key.filters),
-  )
-  await markChanged(tx, key.projectId, { streams: others.map(({ name }) => name), days: changed })
+  // Streams that are not compared, or that others read, follow the totals without filters.
+  const follows = (stream: DayStream) => (stream.control === undefined ? key.filters.length === 0 : isOfKey(stream))
+  const others = streams.byDay.filter((stream) => stream.name !== loaded && follows(stream))
+  await markChanged(tx, key.projectId, {
+    streams: others.map(({ name }) => name),
+    ...(key.filters.length === 0 && { besides: streams.byDay.map(({ name }) => name) }),
+    days: changed,
+  })
   return accepted
 }
 

@@ -6,13 +6,14 @@ import { failSpan, inSpan } from '../../core/logger.ts'
 import { count, listSome } from '../../core/text.ts'
 import { monotonic, untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { forgetHistoryChecks } from '../../ledger/control-totals.ts'
-import { countChanged, markShared, readOpenDays } from '../../ledger/days.ts'
+import { countChanged, markContradicted, markShared, readOpenDays } from '../../ledger/days.ts'
 import { lockRun, type RunLock } from '../../ledger/run-lock.ts'
 import { runReason } from '../../ledger/run-reason.ts'
 import { closeRun } from '../../ledger/runs.ts'
 import { readNotOffered } from '../../ledger/service-notes.ts'
 import { prepareWarehouse } from '../../ledger/source.ts'
 import type { Client } from '../../source/client.ts'
+import { type DayStream, isCompared, isControl } from '../../streams/stream.ts'
 import { forgetUnnamed, forgetUnread, listProjects, readEntities } from '../../warehouse/load/entities.ts'
 import {
   applyLabels,
@@ -105,7 +106,7 @@ async function loadAll(
   result.streams = tasks.map(({ report }) => report)
   run.log.info({ command: request.command, source: run.source, streams: tasks.length }, 'run started')
   await performTasks(run, request, tasks, execute)
-  await reportShared(run, tasks)
+  await reportContradictions(run, tasks)
   const refused = ids.filter((id) => failures.projects.get(id)?.code === 'project')
   if (refused.length > 0) await run.retry(() => forgetUnread(warehouse, refused))
   const contents = request.streams.find(({ perChat }) => perChat)
@@ -176,12 +177,24 @@ async function describeStreams(
   })
 }
 
-/** Reports days on which two projects have the same control totals: the service answered one of them with the rows of the other. */
-async function reportShared({ warehouse, runId, retry }: Run, tasks: readonly Task[]): Promise<void> {
-  const compared = tasks.filter(({ stream }) => stream.by === 'day' && stream.control !== undefined)
-  const streams = [...new Set(compared.map(({ stream }) => stream.name))]
-  for (const { projectId, stream, ...day } of await retry(() => markShared(warehouse, { streams, runId })))
-    compared.find((task) => task.project.id === projectId && task.stream.name === stream)?.report.unreconciled.push(day)
+/**
+ * Reports days that only the streams together show to be wrong: two projects have the same control totals, so the service answered one
+ * of them with the rows of the other; or no finer report adds up to the report by date.
+ */
+async function reportContradictions({ warehouse, runId, retry }: Run, tasks: readonly Task[]): Promise<void> {
+  const dated = tasks.map(({ stream }) => stream).filter((stream) => stream.by === 'day')
+  const namesOf = (isWanted: (stream: DayStream) => boolean) => [
+    ...new Set(dated.filter(isWanted).map(({ name }) => name)),
+  ]
+  const streams = namesOf(({ control }) => control !== undefined)
+  const finer = namesOf((stream) => isCompared(stream) && stream.control === 'brand totals' && !stream.filters?.length)
+  const [control] = namesOf((stream) => isControl(stream) && !stream.filters?.length)
+  const found = await retry(() => markShared(warehouse, { streams, runId }))
+  const differs = tasks.some(({ report }) => report.unreconciled.length > 0)
+  if (differs && control !== undefined)
+    found.push(...(await retry(() => markContradicted(warehouse, { control, finer, runId }))))
+  for (const { projectId, stream, ...day } of found)
+    tasks.find((task) => task.project.id === projectId && task.stream.name === stream)?.report.unreconciled.push(day)
 }
 
 /** Writes the end of the run into the ledger and the log. */

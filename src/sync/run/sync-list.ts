@@ -65,7 +65,11 @@ export async function syncList(
       const effect = await replaceList(tx, load, before)
       if (stream.name === 'project_profile') tx.atCommit.push(nameProject(project.id))
       await saveListLedger(run, tx, list, { effect, identified, prior: prior! })
-      await markChanged(tx, project.id, { streams: groupedBy(run, effect.regrouped) })
+      if (effect.regrouped.length > 0)
+        await markChanged(tx, project.id, {
+          streams: groupedBy(run, effect.regrouped),
+          besides: run.streams.byDay.map(({ name }) => name),
+        })
       return { effect, isStored: effect.held === undefined }
     }),
   )

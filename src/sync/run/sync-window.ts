@@ -8,6 +8,7 @@ import {
   controlOf,
   controlRows,
   controlVersions,
+  type StoredControlDay,
   type VersionRow,
   versionOf,
 } from '../../ledger/control-totals.ts'
@@ -24,13 +25,13 @@ import {
   priorDays,
   putDays,
 } from '../../ledger/days.ts'
-import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { type IdentifiedRejects, identifyRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
 import { saveDrift } from '../../ledger/service-notes.ts'
 import { answersOf } from '../../rows/day-totals.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
-import { type FoundDays, refuseBadPage, type Sifted } from '../../rows/sift.ts'
+import { type FoundDays, type Reject, refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isCompared, isControl, type Row } from '../../streams/stream.ts'
 import { type RowsOfAll, together } from '../../warehouse/database.ts'
@@ -122,7 +123,8 @@ async function readAndCompare(
 ): Promise<Reading> {
   const about = `${stream.name} ${showRange(range)}`
   const comparable = new Map([...control].filter(([, { isInReview }]) => !isInReview))
-  const compare = (found: FoundDays) => (isCompared(stream) ? compareAnswer(stream, range, found, comparable) : [])
+  const compare = (found: FoundDays, dismissed?: ReadonlySet<Reject>) =>
+    isCompared(stream) ? compareAnswer(stream, range, found, comparable, dismissed) : []
   const known = {
     rowsByDay: read.rowsBeforeByDay,
     provisionalFrom: run.provisionalFrom,
@@ -141,7 +143,9 @@ async function readAndCompare(
   const { sifted } = page
   refuseBadPage(about, sifted, run.config.max_bad_share)
   const { rows } = sifted
-  const all = compare(sifted)
+  const projectStream = { projectId: project.id, stream: stream.name }
+  const { dismissed } = await run.retry(() => identifyRejects(run.warehouse, projectStream, sifted.rejects))
+  const all = compare(sifted, dismissed)
   const isOfBrands = stream.control === 'brand totals'
   const omissions =
     isOfBrands && all.length > 0
@@ -153,7 +157,9 @@ async function readAndCompare(
     differences = all
     omitted = []
   }
-  const foreign = await findForeignDays(run, { projectId: project.id, stream, range, rows })
+  const foreign = !isCompared(stream)
+    ? new Set<Day>()
+    : await findForeignDays(run, { projectId: project.id, stream, range, rows })
   return { kind: 'rows', sifted, control, differences, omitted, foreign }
 }
 
@@ -261,6 +267,7 @@ function saveOwnControl(run: Run, tx: Transaction, load: LoadableWindow, before:
 }
 
 const FOREIGN = 'most rows name prompts that the project does not have'
+const IN_REVIEW = 'the control totals of the day are in review'
 
 /** Gathers the facts on a day, and judges it. */
 function judge(
@@ -273,16 +280,17 @@ function judge(
     isMarked,
   }: { loss: DayLoss; rejects: IdentifiedRejects; versions: ControlVersions; isMarked: boolean },
 ): Judged {
-  const { stream, control, differences, omitted, foreign, isAgreed } = load
+  const { stream, control, differences, foreign, isAgreed } = load
   const { date, present, vanishing } = loss
   const isExact = isCompared(stream) && stream.control !== 'brand limits'
   const totals = control.get(date)
-  const difference = [...differences, ...omitted].find(({ day }) => day === date)
   const compare = (): Comparison => {
     // It was marked as changed after it was asked for.
     if (isMarked) return 'unknown'
     if (!isCompared(stream)) return 'none'
     if (totals === undefined || versions.get(date) !== versionOf(totals)) return 'unknown'
+    // These are the totals from before.
+    if (totals.isInReview) return 'differs'
     // Three readings do not outweigh stored rows that add up.
     if (differences.some(({ day }) => day === date))
       return isAgreed && present !== answersOf(totals.brands) ? 'agreed' : 'differs'
@@ -299,9 +307,20 @@ function judge(
     hasRejects: rejects.isOn(date),
     hasRows: present > 0,
   })
-  const text = foreign.has(date) ? FOREIGN : difference && differenceText(difference)
   const isShown = verdict.state === 'settled' || verdict.state === 'open' || verdict.state === 'differs'
-  return { ...verdict, ...loss, difference: isShown ? text : undefined }
+  return { ...verdict, ...loss, difference: isShown ? textOf(load, date, totals) : undefined }
+}
+
+/** How a day differs, for people. */
+function textOf(
+  { stream, foreign, differences, omitted }: LoadableWindow,
+  date: Day,
+  totals: StoredControlDay | undefined,
+): string | undefined {
+  if (foreign.has(date)) return FOREIGN
+  const difference = [...differences, ...omitted].find(({ day }) => day === date)
+  if (difference !== undefined) return differenceText(difference)
+  return isCompared(stream) && totals?.isInReview ? IN_REVIEW : undefined
 }
 
 /** What a window with these days adds to the report of its stream. */
