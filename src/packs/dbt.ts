@@ -70,7 +70,6 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   }
 }
 
-/** The checks as tests of dbt. */
 function checkMacros(): string {
   const source = (name: string) => `{{ source('visibility', ${name}) }}`
   const names = {

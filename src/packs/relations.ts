@@ -19,7 +19,6 @@ export interface Column {
   type: string
   /** A number from -1 to 1 that is read as a percentage. */
   share: boolean
-  /** Part of the key, and never null. */
   required: boolean
 }
 
@@ -37,7 +36,6 @@ export interface Relation {
   addsUp?: boolean
 }
 
-/** How the warehouse is used. */
 export interface Use {
   /** Views by model that are replaced by their twins by channel. */
   channelViews: ReadonlySet<string>
@@ -166,7 +164,6 @@ export function isShare(relation: string, column: string): boolean {
   return SHARES.has(column) && !(column === 'change' && /^(position|sentiment)_/.test(relation))
 }
 
-/** The type of a column in Postgres. */
 function typeOf(column: string): string {
   if (SHARES.has(column)) return 'double precision'
   return TYPES.get(column) ?? (column.startsWith('is_') ? 'boolean' : 'text')

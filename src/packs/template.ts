@@ -72,7 +72,6 @@ export function yamlFile(content: unknown): string {
   return `# Written by "visibility-sync pack" for your configuration. The next run with --force overwrites changes.\n${text}`
 }
 
-/** A metric that is a sum divided by a sum. */
 interface Ratio {
   name: string
   label: string
@@ -80,7 +79,6 @@ interface Ratio {
   view: BiView
   numerator: string
   denominator: string
-  /** Shown as a percentage. */
   share: boolean
 }
 

@@ -42,7 +42,6 @@ export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   return rows[0]!.there
 }
 
-/** Opens a queue, and sets it up if it is not there yet. */
 export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal): Promise<Queue> {
   return withRetries(warehouse, signal, async () => {
     const api = await createBoss(warehouse, { executeSql: (text, values) => warehouse.pool.query(text, values) })
@@ -78,7 +77,6 @@ async function createBoss(warehouse: Warehouse, db: PgBoss.Db): Promise<PgBoss> 
   })
 }
 
-/** Lets pg-boss work inside a transaction of ours. */
 export function within({ client }: Transaction): { db: PgBoss.Db } {
   return { db: { executeSql: (text, values) => client.query(text, values) } }
 }
@@ -138,7 +136,6 @@ interface QueueIdentity {
   streams: StreamSet
   /** The address of the service, as the warehouse remembers it. */
   sourceAddress: string
-  /** The ids of all configured projects. */
   projects: readonly string[]
 }
 

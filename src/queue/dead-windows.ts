@@ -53,16 +53,13 @@ async function readDeadWindows(warehouse: Warehouse): Promise<DeadWindow[]> {
   return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
 }
 
-/** The shared queue at a glance. */
 export interface QueueStatus {
-  /** The queue of the present configuration. */
   queue: string
   /** `is_current` is false for workers of another configuration: they do nothing for the runs of this one. */
   workers: (WorkerState & { is_current: boolean })[]
   /** Windows that nobody has begun, and those being worked at. */
   waiting: number
   active: number
-  /** When the oldest window that waits was put in. */
   oldest: Date | null
   /** Windows that were given up after several attempts. */
   dead: DeadWindow[]

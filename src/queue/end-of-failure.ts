@@ -1,6 +1,5 @@
 import { type FailureCode, failureRule } from '../core/failure-code.ts'
 
-/** A worker's action on a window that it could not load. */
 interface FailureEnd {
   /**
    * - `discard`: the run that asked for it is over.
@@ -18,11 +17,9 @@ interface FailureEnd {
 // So often a window may fail though its worker is well. In each attempt its requests are tried again, too.
 const MOST_FAILURES = 3
 
-/** The attempt that failed. */
 interface Attempt {
   /** Earlier attempts that failed though the worker was well. */
   failures: number
-  /** The answers to its requests. */
   statuses: Readonly<Record<string, number>>
   /** True if the window was taken from the worker, which made no progress. */
   isRevoked: boolean

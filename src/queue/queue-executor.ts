@@ -67,14 +67,12 @@ class QueueExecutor {
   private readonly deadWindows: NewDeadWindow[] = []
   /** How often each item was read while a newer read of its days was loaded. */
   private readonly supersededReads = new Map<string, number>()
-  /** Items that this process does now. */
   private readonly here = new Set<Promise<void>>()
   /** Projects whose windows were taken out of the queue, because they cannot be read. */
   private readonly withdrawn = new Set<string>()
   private workers = { alive: 0, slots: 0 }
   private perSlot = FIRST_PER_SLOT
   private progressAt = monotonic()
-  /** When each kind of maintenance was last done. */
   private readonly doneAt = { count: Number.NEGATIVE_INFINITY, reap: monotonic(), restore: monotonic() }
 
   constructor(
@@ -164,7 +162,6 @@ class QueueExecutor {
     return times <= MOST_SUPERSEDED_READS
   }
 
-  /** Now and then: counts workers, releases windows of dead ones, and looks for windows that vanished. */
   private async maintain(): Promise<void> {
     const now = monotonic()
     const { doneAt } = this

@@ -60,7 +60,6 @@ export class QueuedItems {
     return rows.length
   }
 
-  /** Takes items out of the queue that no worker has begun. */
   async withdraw({ most = MOST_AT_ONCE, project }: { most?: number; project?: string }): Promise<WorkItem[]> {
     const ids = await whileLeased(this.run, () => withdrawWindows(this.queue, this.run.runId, { most, project }))
     return ids.flatMap((id) => this.remove(id) ?? [])

@@ -18,7 +18,6 @@ import { fetchJobs, type Queue, within } from './boss.ts'
  * Lock order: the job, then the row. This prevents deadlocks.
  */
 
-/** The facts about the run that a worker needs for one of its windows. */
 export type RunSettings = Pick<Run, 'command' | 'acceptDeletes' | 'lookbackFrom'> & { pageLimit: number }
 
 export interface NewWindow {
@@ -33,7 +32,6 @@ export interface TakenWindow extends Omit<NewWindow, 'priority'> {
   runId: number
   settings: RunSettings
   failures: number
-  /** The cost of earlier attempts. */
   spent: WindowCost | null
 }
 
@@ -56,7 +54,6 @@ export interface WindowCost {
 
 export const NO_COST: WindowCost = { seconds: 0, statuses: {} }
 
-/** The cost of several attempts together. */
 export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
@@ -121,7 +118,6 @@ export async function takeWindows(
 /** SQL that is true for a run in progress. Its lease may have expired while the database was away. */
 const isAlive = sql`r.outcome is null and r.lease_expires_at > clock_timestamp() - interval '1 minute'`
 
-/** The run that a window belongs to is over. */
 class RunOverError extends Error {
   readonly code = 'run-over'
 }
@@ -148,7 +144,6 @@ export async function publishResult(
     where window_id = ${id} and state <> 'done'`.execute(tx.db)
 }
 
-/** How a release is counted. */
 export interface Release {
   workerId: string
   /** An attempt that failed though its worker was well, and what all attempts cost. */
@@ -229,7 +224,6 @@ export async function deleteResults({ db }: Warehouse, ids: readonly string[]): 
   await db.deleteFrom('ops.run_windows').where(anyOf('window_id', ids)).execute()
 }
 
-/** Which of these windows are no longer there. */
 export async function missingWindows(warehouse: Warehouse, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from unnest(${ids}::uuid[]) id

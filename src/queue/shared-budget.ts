@@ -37,7 +37,6 @@ export class WarehouseBudgetStore implements BudgetStore {
     })
   }
 
-  /** The state as it is. */
   async read(): Promise<{ state: BudgetState; version: number; now: number }> {
     const { rows } = await sql<{ state: BudgetState | null; version: number; now: number }>`
       select b.state, coalesce(b.version, 0)::int as version,

@@ -39,14 +39,12 @@ const TROUBLE_MS = 1000
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
-/** A window that is being worked on. */
 interface WindowWork {
   window: TakenWindow
   startedAt: number
   /** Aborted if it is not this worker's any more. */
   revoked: AbortController
   progressAt: number
-  /** It counts as stalled after this long without progress. */
   stallAfterMs: number
   statuses: Record<string, number>
 }
@@ -111,7 +109,6 @@ export class QueueWorker {
     }
   }
 
-  /** False if there are none. */
   private async fetchWindows(most: number): Promise<boolean> {
     this.isTaking = true
     try {
@@ -143,7 +140,6 @@ export class QueueWorker {
     this.inProgress.set(work, ending)
   }
 
-  /** Heartbeats, progress of windows, and a look at those of others. */
   private async beat(): Promise<void> {
     const { signal } = this.stopping
     while (!signal.aborted) {

@@ -55,7 +55,6 @@ function asked(method: string, request: z.ZodObject): Schema {
   return { parameters }
 }
 
-/** The schema of an example. */
 function schemaOf(value: unknown): Schema {
   if (Array.isArray(value)) return { type: 'array', items: value.map(schemaOf).reduce(merged, {}) }
   if (typeof value !== 'object' || value === null) return value === null ? {} : { type: typeof value }

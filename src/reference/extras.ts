@@ -1,7 +1,6 @@
 import { TAGS } from './names.ts'
 import type { Brand, Project, World } from './world.ts'
 
-/** The extra operations, by method and path. */
 export const EXTRA_OPERATIONS = [
   'GET /projects',
   'GET /brands',

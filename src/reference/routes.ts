@@ -36,7 +36,6 @@ interface Routed {
 interface Behaviour {
   faults(): Faults
   random(): number
-  /** Whether an extra operation is offered. */
   offers(operation: string): boolean
 }
 

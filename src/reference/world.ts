@@ -20,7 +20,6 @@ import {
 export interface WorldOptions {
   seed?: number
   projects?: number
-  /** Ids to give to the projects, instead of made-up ones. */
   projectIds?: string[]
   brands?: number
   prompts?: number
@@ -108,7 +107,6 @@ export function createWorld(options: WorldOptions = {}) {
     makeProject(seed, index, options),
   )
   const cache = new Map<string, GeneratedChat[]>()
-  /** Days whose measurements were rewritten, and how often. */
   const rewrites = new Map<string, number>()
   const droppedChats = new Set<string>()
 

@@ -2,7 +2,6 @@ import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { monotonic, sleep } from '../core/waiting.ts'
 
-/** The database cannot be reached, or the connection to it was lost. */
 class DatabaseAwayError extends TransientError {
   override readonly code = 'database-away'
 }
@@ -25,7 +24,6 @@ export function isStatementPooling(error: unknown): boolean {
   return /statement pooling mode/i.test(messageOf(error))
 }
 
-/** True if a query got no answer within its limit. */
 export function isUnanswered(error: unknown): boolean {
   return messageOf(error) === 'Query read timeout'
 }
@@ -62,9 +60,7 @@ const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 3000
 
 interface Patience {
-  /** How long a database that is away is waited for. */
   patienceMs: number
-  /** Called before each wait. */
   onWait?: (reason: string) => void
 }
 

@@ -5,13 +5,11 @@ import { isUnanswered } from './retry.ts'
 import { inTransaction } from './transaction.ts'
 
 export interface SidePoolOptions {
-  /** As the server lists its connections. */
   name: string
   connections: number
   /** How many callers may wait for a connection, and for how long, a new one included. Others get an OverloadedError. */
   waiting: number
   patienceMs: number
-  /** The most that one use may take. */
   limitMs: number
   /** True if its connections refuse to write, whatever a transaction says. */
   isReadOnly?: boolean

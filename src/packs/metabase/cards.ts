@@ -40,7 +40,6 @@ type CardKind = Pick<Card, 'type' | 'display' | 'dataset_query'>
 export interface WantedCard {
   name: string
   view: BiView
-  /** Undefined if the table lacks a column. */
   make(table: Table): { card: Card; filters?: string[] } | undefined
 }
 

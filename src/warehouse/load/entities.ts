@@ -92,7 +92,6 @@ export async function readEntities(
 
 const KINDS = ['brand', 'topic', 'tag', 'model'] as const
 
-/** Everything that rows name. */
 export const allEntities = sql.join(
   KINDS.map((kind) => {
     const name = sql.raw(kind === 'model' ? 'null' : 'name')
@@ -151,13 +150,11 @@ function entityKey(projectId: string, kind: string, id: string): string {
 // Forgetting costs a statement that changes nothing; remembering without end costs memory.
 const MOST_REMEMBERED = 200_000
 
-/** Keeps what a committed transaction wrote. */
 export function rememberEntities(memory: EntityMemory, fresh: EntityMemory): void {
   if (memory.size > MOST_REMEMBERED) memory.clear()
   for (const [name, value] of fresh) memory.set(name, value)
 }
 
-/** Lists the configured projects. */
 export async function listProjects({ db }: Warehouse, projectIds: readonly string[]): Promise<void> {
   await sql`
     insert into ${sql.table('data.projects')} (project_id)

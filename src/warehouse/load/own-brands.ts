@@ -67,7 +67,6 @@ export async function labelNotes(
   return rows.map(({ note }) => note)
 }
 
-/** The projects that have brands, but none that is own. */
 export async function projectsWithoutOwn({ db }: Warehouse, projectIds: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ project_id: string }>`
     select project_id from ${BRANDS} where project_id = any(${projectIds})
@@ -98,7 +97,6 @@ export async function ownBrandNotes({ db }: Warehouse, projectIds: readonly stri
   ]
 }
 
-/** Brings names in line with the labels of the configuration. */
 export async function applyLabels(
   { db }: Warehouse,
   projectIds: readonly string[],

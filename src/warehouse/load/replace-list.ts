@@ -23,7 +23,6 @@ interface ListLoad {
   projectId: string
   stream: ListStream
   rows: PackedRows
-  /** The rows of child tables, by table. */
   children: ReadonlyMap<string, Row[]>
   mayDelete: boolean
   acceptDeletes: boolean
@@ -49,7 +48,6 @@ export async function replaceList(
   const { rows } = await statements.compare.execute(db)
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
-  // A held list is left exactly as it was.
   if (held !== undefined)
     return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, regrouped: [] }
   const deleted = load.mayDelete ? vanishing : 0
@@ -98,7 +96,6 @@ function listStatements({ table, stage, keysMatch, ...staged }: Stage, stream: L
   }
 }
 
-/** Inserts what is new. Returns how many rows that were. */
 async function insertListed(
   { db }: Transaction,
   { table, stage, names, keysMatch }: Stage,
@@ -169,7 +166,6 @@ function childRows({ projectId, children }: ListLoad, { table, columns }: Child)
   return PackedRows.of(columns, projectId, children.get(table) ?? [])
 }
 
-/** The rows of a list and of its child tables, as they are. */
 export function listSnapshots(projectId: string, stream: ListStream): RawBuilder<SnapshotRow> {
   const rowsOf = (table: string) => sql`${dataTable(table)} t where t.project_id = ${projectId} and`
   const listed = sql`${rowsOf(stream.table)} ${isListed(stream)}`
@@ -180,7 +176,6 @@ export function listSnapshots(projectId: string, stream: ListStream): RawBuilder
   return sql`${sql.join([snapshotOf(stream.columns, listed), ...ofChildren], sql` union all `)}`
 }
 
-/** True if the list and its child tables have the rows of the answer, each with the same values. */
 function isAsAnswered(before: readonly Snapshot[], load: ListLoad): boolean {
   const answered = [load.rows, ...(load.stream.children ?? []).map((child) => childRows(load, child))]
   const isSame = ({ count, digest }: Snapshot, rows: PackedRows) =>

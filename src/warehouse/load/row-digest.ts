@@ -40,7 +40,6 @@ function digestOf(columns: readonly Column[]): RawBuilder<string | null> {
   return sql`bit_xor(${rowHash(columns)})`
 }
 
-/** The hash of a row `t` as a bigint. */
 export function rowHash(columns: readonly Column[]): RawBuilder<string> {
   return columns.reduce((before, column, index) => valueHash(column, index, before), sql<string>`0`)
 }
@@ -64,9 +63,7 @@ function valueHash({ name, type }: Column, index: number, before: RawBuilder<str
 /** The hashes of the rows of an answer. Each is worked out once, for the digest and for finding rows. */
 export class RowHashes {
   readonly count: number
-  /** The upper and the lower half of each. */
   private readonly words: Int32Array
-  /** The halves of all hashes, combined. */
   private upper = 0
   private lower = 0
 

@@ -11,7 +11,6 @@ import type { Transaction } from '../transaction.ts'
 export interface Stage {
   table: RawBuilder<unknown>
   stage: RawBuilder<unknown>
-  /** `project_id` and all columns. */
   names: RawBuilder<unknown>
   keysMatch: RawBuilder<SqlBool>
   valuesDiffer: RawBuilder<SqlBool>
@@ -77,7 +76,6 @@ function isEqual(columns: readonly Column[], name: string): RawBuilder<SqlBool> 
 // For the rows of one page.
 const COPY_MS = 180_000
 
-/** COPY of rows of one project into a table. */
 export async function copyRows({ client, db }: Transaction, table: string, rows: PackedRows): Promise<void> {
   const statement = sql`copy ${sql.table(table)} (${namesOf(rows.columns)}) from stdin with (format binary)`
   const copy = copyFrom(writtenOut(db, statement))

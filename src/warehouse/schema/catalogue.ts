@@ -9,7 +9,6 @@ import { otherDimensions } from '../../streams/brand-report.ts'
  * sql/comments.json, apart from those of custom streams.
  */
 
-/** The meaning of a table or view and its columns. */
 export interface TableNote {
   about: string
   columns: Record<string, string>
@@ -45,7 +44,6 @@ export const CHANNEL_TWINS = {
   movers_weekly: 'movers_by_channel_weekly',
 } as const satisfies Partial<Record<BiView, BiView>>
 
-/** Twins that are made from the text of the view by model. */
 type LikeModels = Exclude<(typeof CHANNEL_TWINS)[keyof typeof CHANNEL_TWINS], 'visibility_by_channel_weekly'>
 
 /** The view by model whose text a view by channel is made from. */
@@ -163,7 +161,6 @@ function entryOf(name: BiView) {
   return COMMENTS.views[name as keyof typeof COMMENTS.views]
 }
 
-/** The views that answer a question. */
 export function viewsOf(question: number): BiView[] {
   return BI_VIEWS.filter((name) => VIEWS[name].question === question)
 }

@@ -9,7 +9,6 @@ interface ReaderRequest {
   role: string
   /** The projects that it sees; undefined for all of them. */
   projects?: readonly string[] | undefined
-  /** Tables and views of which nothing is read. */
   unused: readonly string[]
 }
 
@@ -42,7 +41,6 @@ export async function grantReader(
   })
 }
 
-/** Takes everything back that `grantReader` gave. */
 export async function revokeReader(warehouse: Warehouse, role: string): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
     await refuseRole(tx, role, false)
@@ -94,7 +92,6 @@ async function accessStatements(tx: Transaction, role: string, verb: 'grant' | '
 
 export interface AppliedSetting {
   statement: string
-  /** Why it could not be run; undefined if it was. */
   refused: string | undefined
 }
 

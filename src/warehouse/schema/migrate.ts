@@ -63,13 +63,11 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
   }
 }
 
-/** True if every migration was applied. */
 export async function isMigrated({ db }: Warehouse): Promise<boolean> {
   const { rows } = await sql<{ version: number }>`select version from ${MIGRATIONS}`.execute(db)
   return readMigrations().every(({ version }) => rows.some((row) => row.version === version))
 }
 
-/** Objects that exist already: the schemas, the ledger of migrations, and its checksums. */
 interface Made {
   schema: boolean
   ops: boolean

@@ -26,7 +26,6 @@ export function readMigrations(): Migration[] {
     })
 }
 
-/** The text of a migration with the names of the schemas. */
 export function withSchemas(text: string, { schema, opsSchema }: Warehouse): string {
   return text.replaceAll('{schema}', quote(schema)).replaceAll('{ops}', quote(opsSchema))
 }
@@ -35,7 +34,6 @@ export interface MadeObject {
   kind: 'table' | 'sequence' | 'view' | 'function' | 'trigger'
   schema: string
   name: string
-  /** The table of a trigger. */
   table?: string
   /** The statements that make it as it is now. */
   sql: string

@@ -22,7 +22,6 @@ interface MoveStep {
   table: string
   month: Month
   rows: number
-  /** Months that are left after this one. */
   left: number
 }
 

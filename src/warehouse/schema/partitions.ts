@@ -11,7 +11,6 @@ import { applyRestrictions } from './restrict-reader.ts'
 /** How a table is laid out: without partitions, in months, or on its way from the one to the other. */
 type Layout = 'plain' | 'months' | 'moving'
 
-/** A month as YYYY-MM. */
 export type Month = string
 
 /** Makes the partitions that these days need and that are not there yet. A table without partitions needs none. */
@@ -62,7 +61,6 @@ export async function attachPart({ db }: Transaction, table: string, month: Mont
     for values from (${sql.lit(from)}) to (${sql.lit(to)})`.execute(db)
 }
 
-/** The first day of a month, and that of the next. */
 export function monthBounds(month: Month): { from: Day; to: Day } {
   const [year, number] = month.split('-').map(Number) as [number, number]
   const next = number === 12 ? `${year + 1}-01` : `${year}-${String(number + 1).padStart(2, '0')}`

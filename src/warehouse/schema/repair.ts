@@ -28,9 +28,7 @@ interface Damage {
 }
 
 interface Present {
-  /** By their schemas. */
   relations: ReadonlyMap<string, Relations>
-  /** The names of functions and triggers. */
   others: ReadonlySet<string>
 }
 

@@ -73,7 +73,6 @@ export async function applyRestrictions(tx: Transaction, unused?: readonly strin
   await runEach(tx.db, await runQuery(tx, 'restrict_readers', [unused ?? null]))
 }
 
-/** Takes our policies off a table that is about to be replaced. */
 export async function dropPolicies({ db }: Transaction, table: string): Promise<void> {
   const { rows } = await sql<Given>`
     select format('drop policy %I on %s', polname, ${table}::text) as statement from pg_policy
@@ -82,7 +81,6 @@ export async function dropPolicies({ db }: Transaction, table: string): Promise<
   if (rows.length > 0) await sql`alter table ${sql.raw(table)} disable row level security`.execute(db)
 }
 
-/** A statement that a query gave. */
 interface Given {
   statement: string
 }

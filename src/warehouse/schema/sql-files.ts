@@ -5,15 +5,12 @@ import { packageFile } from '../../core/package-files.ts'
 import type { Warehouse } from '../connect.ts'
 import { runText } from '../database.ts'
 
-/* The files of sql/. */
-
 export const REPORT = /\{report [\w ]+\}/g
 
 export function readSql(path: string): string {
   return readFileSync(packageFile(`sql/${path}.sql`), 'utf8')
 }
 
-/** The text with the parts that several views share. */
 export function withParts(text: string): string {
   return text.replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
 }
@@ -27,7 +24,6 @@ export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsS
     .replaceAll(REPORT, quote(warehouse.schema, report))
 }
 
-/** Runs a file of sql/queries. */
 export function runQuery<Row>(warehouse: Warehouse, name: string, values: readonly unknown[]): Promise<Row[]> {
   return runText<Row>(warehouse.db, fillIn(readSql(`queries/${name}`), warehouse), values)
 }

@@ -17,7 +17,6 @@ import type { Transaction } from '../transaction.ts'
 type CustomStream = Config['custom_streams'][number]
 type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
 
-/** The relations of a schema with the names of their columns. */
 export type Relations = ReadonlyMap<string, ReadonlySet<string>>
 
 export async function readRelations({ db }: Warehouse, schema: string): Promise<Relations> {
@@ -142,7 +141,6 @@ export async function refuseChanged(warehouse: Warehouse, { reports, custom_stre
 
 interface KnownTable {
   stream: TableStream
-  /** Undefined if the table is missing. */
   columns: ReadonlySet<string> | undefined
   partition: Config['warehouse']['partition']
 }
@@ -212,7 +210,6 @@ export const SQL_TYPES: Record<ColumnType, string> = {
 /** Types by the names that BI tools and lineage catalogues know: without the collation. */
 export const SHOWN_TYPES = { ...SQL_TYPES, text: 'text' }
 
-/** The columns of the table of a stream, as `create table` takes them. */
 function columnsOf({ columns, key, by }: TableStream): { name: string; definition: RawBuilder<unknown> }[] {
   // Dimensions of a report may be null, apart from its day and its subject.
   const required = by === 'list' ? key : ['date', key.find((name) => name !== 'date')]
@@ -267,7 +264,6 @@ export async function createStreamTable(
   await unique.execute(db)
 }
 
-/** In which direction a table has its days. */
 export async function isNewestFirst({ db }: Transaction, table: string): Promise<boolean> {
   const { rows } = await sql`
     select from pg_index

@@ -25,7 +25,6 @@ const USUAL_DAYS = sql.table('ops.usual_days')
 
 const CHATS = 'chats'
 
-/** The names of the reports that are summarized; undefined if there is none. */
 function summarized({ reports }: Config): { byPrompt: string | undefined; byDay: string | undefined } {
   return {
     byPrompt: reportBy(reports, ['date', 'prompt_id', 'model_id'])?.name,
@@ -63,7 +62,6 @@ export async function applySummaries(tx: Transaction, config: Config, newTables:
   }
 }
 
-/** Opens the weeks and months of days, given as a query of project_id and date. */
 function openPeriods(table: string, days: RawBuilder<unknown>): RawBuilder<object> {
   return sql`
     insert into ${OPEN_PERIODS}
@@ -162,7 +160,6 @@ async function openDropped(warehouse: Warehouse, report: string): Promise<void> 
 interface OpenPeriods {
   project_id: string
   unit: 'week' | 'month'
-  /** Their first days, in order. */
   starts: Day[]
 }
 

@@ -7,9 +7,7 @@ import type { Restriction } from './restrict-reader.ts'
 import { fillIn } from './sql-files.ts'
 
 export interface ReaderVerdict {
-  /** How many tables and views there are to read. */
   relations: number
-  /** The schemas that are closed to the role, of those that exist. */
   closed: string[]
   /** Rights that the role lacks, or has and should not have. */
   problems: string[]
@@ -20,7 +18,6 @@ export interface ReaderVerdict {
 interface Verified {
   closedSchemas: readonly string[]
   projects?: readonly string[] | undefined
-  /** Tables and views that it need not read. */
   unused: readonly string[]
 }
 

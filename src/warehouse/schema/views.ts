@@ -14,7 +14,6 @@ import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
 export interface ViewResult {
   made: BiView[]
-  /** Views that had been created before and were missing. */
   remade: BiView[]
   /** Views that were not made or not renewed, and why. */
   left: { name: BiView; reason: string }[]
@@ -88,7 +87,6 @@ function reportOf(reports: readonly ReportConfig[], { needs, of, mayBeFiner }: V
     .toSorted((a, b) => a.dimensions.length - b.dimensions.length)[0]
 }
 
-/** True if a report has all rows of its dimensions. */
 export function isWhole({ filters, having }: Pick<ReportConfig, 'filters' | 'having'>): boolean {
   return filters.length === 0 && having === undefined
 }
@@ -110,7 +108,6 @@ export async function applyText(
   return true
 }
 
-/** The report that has these dimensions and no filter. */
 export function reportBy(
   reports: readonly ReportConfig[],
   needs: readonly Dimension[],
