@@ -60,9 +60,6 @@ export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   return { seconds: addSeconds(first.seconds, second.seconds), statuses }
 }
 
-const WINDOWS = sql.table('ops.run_windows')
-const RUNS = sql.table('ops.runs')
-
 /** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
   { api, name, warehouse }: Queue,
@@ -79,10 +76,12 @@ export async function enqueueWindows(
       within(tx),
     )
     await sql`
-      insert into ${WINDOWS}
+      insert into ops.run_windows
         (window_id, run_id, queue, project_id, stream, from_date, to_date, priority, request)
       select window_id, ${runId}, ${name}, project_id, stream, from_date, to_date, priority, ${JSON.stringify(settings)}
-      from json_populate_recordset(null::${WINDOWS}, ${JSON.stringify(rows)}) on conflict do nothing`.execute(tx.db)
+      from json_populate_recordset(null::ops.run_windows, ${JSON.stringify(rows)}) on conflict do nothing`.execute(
+      tx.db,
+    )
   })
 }
 
@@ -98,10 +97,10 @@ export async function takeWindows(
     const ids = await fetchJobs(queue, tx, most)
     if (ids.length === 0) return []
     const { rows } = await sql<TakenWindow & { from: Day | null; to: Day }>`
-      update ${WINDOWS} w
+      update ops.run_windows w
       set state = 'taken', worker_id = ${workerId}, taken_at = now(), progress_at = now(),
         stalls_at = clock_timestamp() + make_interval(secs => ${stallAfterMs / 1000})
-      from ${RUNS} r
+      from ops.runs r
       where w.window_id = any(${ids}) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive}
       returning w.window_id as id, w.run_id as "runId", w.project_id as project, w.stream, w.from_date as from,
         w.to_date as to, w.request as settings, w.failures, w.result->'cost' as spent`.execute(tx.db)
@@ -135,12 +134,12 @@ export async function publishResult(
   await api.deleteJob(name, id, within(tx))
   if (acceptDeletes) {
     const live = await sql`
-      select from ${WINDOWS} w join ${RUNS} r on r.run_id = w.run_id
+      select from ops.run_windows w join ops.runs r on r.run_id = w.run_id
       where w.window_id = ${id} and r.outcome is null and r.lease_expires_at > clock_timestamp()`.execute(tx.db)
     if (live.rows.length === 0) throw new RunOverError('the run that asked for this window is over')
   }
   await sql`
-    update ${WINDOWS} set state = 'done', result = ${tx.redactor.json(JSON.stringify(result))}, worker_id = null
+    update ops.run_windows set state = 'done', result = ${tx.redactor.json(JSON.stringify(result))}, worker_id = null
     where window_id = ${id} and state <> 'done'`.execute(tx.db)
 }
 
@@ -169,7 +168,7 @@ export async function releaseWindow(
   const isMine = sql`window_id = ${id} and state = 'taken' and worker_id = ${workerId}`
   const work = async (tx: Transaction) => {
     const { rows } = await sql<{ name: string; losses: number; priority: number; request: RunSettings }>`
-      select queue as name, losses, priority, request from ${WINDOWS} where ${isMine}`.execute(tx.db)
+      select queue as name, losses, priority, request from ops.run_windows where ${isMine}`.execute(tx.db)
     const [found] = rows
     if (found === undefined) return 'not-mine'
     const { name, losses, priority, request } = found
@@ -179,7 +178,7 @@ export async function releaseWindow(
     }
     await api.deleteJob(name, id, within(tx))
     const { numAffectedRows } = await sql`
-      update ${WINDOWS}
+      update ops.run_windows
       set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
         failures = failures + ${spent ? 1 : 0}, losses = losses + ${isLoss ? 1 : 0},
         result = coalesce(${spent && JSON.stringify({ cost: spent })}::jsonb, result)
@@ -215,7 +214,7 @@ export async function readResults(
   most: number,
 ): Promise<{ id: string; result: WindowResult }[]> {
   const { rows } = await sql<{ id: string; result: WindowResult }>`
-    select window_id as id, result from ${WINDOWS}
+    select window_id as id, result from ops.run_windows
     where run_id = ${runId} and state = 'done' limit ${most}`.execute(warehouse.db)
   return rows
 }
@@ -227,7 +226,7 @@ export async function deleteResults({ db }: Warehouse, ids: readonly string[]): 
 export async function missingWindows(warehouse: Warehouse, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from unnest(${ids}::uuid[]) id
-    where not exists (select from ${WINDOWS} w where w.window_id = id)`.execute(warehouse.db)
+    where not exists (select from ops.run_windows w where w.window_id = id)`.execute(warehouse.db)
   return rows.map(({ id }) => id)
 }
 
@@ -239,14 +238,14 @@ export async function withdrawWindows(
 ): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
     const found = await sql<{ window_id: string }>`
-      select window_id from ${WINDOWS}
+      select window_id from ops.run_windows
       where run_id = ${runId} and state = 'queued' and (${project ?? null}::text is null or project_id = ${project ?? null})
       order by priority desc limit ${most}`.execute(tx.db)
     const ids = found.rows.map(({ window_id }) => window_id)
     if (ids.length === 0) return []
     await api.deleteJob(name, ids, within(tx))
     const withdrawn = await sql<{ window_id: string }>`
-      delete from ${WINDOWS}
+      delete from ops.run_windows
       where window_id = any(${ids}::uuid[]) and state = 'queued' returning window_id`.execute(tx.db)
     return withdrawn.rows.map(({ window_id }) => window_id)
   })
@@ -263,7 +262,7 @@ export async function dropWindowsOfEndedRuns(
     const dropped = await withRetries(patience, undefined, () =>
       inTransaction(warehouse, async (tx) => {
         const { rows } = await sql<{ window_id: string; queue: string }>`
-          select w.window_id, w.queue from ${WINDOWS} w left join ${RUNS} r on r.run_id = w.run_id
+          select w.window_id, w.queue from ops.run_windows w left join ops.runs r on r.run_id = w.run_id
           where w.run_id = ${runId} or r.run_id is null or not (${isAlive}) limit 1000`.execute(tx.db)
         for (const name of new Set(rows.map((row) => row.queue))) {
           const ids = rows.flatMap((row) => (row.queue === name ? [row.window_id] : []))
@@ -295,13 +294,13 @@ export async function reportProgress(
       select * from unnest(${ids}::uuid[], ${idleSeconds}::float8[], ${stallSeconds}::float8[])
         as s(id, idle_seconds, stall_after_seconds)
     ), mine as (
-      update ${WINDOWS} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
+      update ops.run_windows w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
         stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
       from said s where w.window_id = s.id and w.worker_id = ${workerId} and w.state = 'taken' returning s.id
     )
     select s.id, true as is_lost from said s where not exists (select from mine m where m.id = s.id)
     union all
-    select w.window_id, false from ${WINDOWS} w
+    select w.window_id, false from ops.run_windows w
     where w.worker_id = ${workerId} and w.state = 'taken' and w.window_id <> all(${ids}::uuid[])`.execute(warehouse.db)
   const idsOf = (isLost: boolean) => rows.flatMap(({ id, is_lost }) => (is_lost === isLost ? [id] : []))
   return { lost: idsOf(true), unknown: idsOf(false) }

@@ -41,9 +41,7 @@ export class WarehouseBudgetStore implements BudgetStore {
     const { rows } = await sql<{ state: BudgetState | null; version: number; now: number }>`
       select b.state, coalesce(b.version, 0)::int as version,
         (extract(epoch from clock_timestamp()) * 1000)::float8 as now
-      from (select) one left join ${sql.table('ops.request_budgets')} b on b.project_id = ${this.projectId}`.execute(
-      this.warehouse.db,
-    )
+      from (select) one left join ops.request_budgets b on b.project_id = ${this.projectId}`.execute(this.warehouse.db)
     const { state, version, now } = rows[0]!
     // An older version wrote fewer fields.
     return { state: { ...newBudgetState(), ...state }, version, now }

@@ -68,7 +68,7 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   const { rows: taken } = await sql<TakenState>`
     select w.window_id as id, w.worker_id as "workerId", k.process, w.stalls_at < clock_timestamp() as stalls,
       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as "isSilent"
-    from ${sql.table('ops.run_windows')} w left join ${sql.table('ops.workers')} k using (worker_id)
+    from ops.run_windows w left join ops.workers k using (worker_id)
     where w.state = 'taken' and w.queue = ${name}`.execute(warehouse.db)
   const dead = new Set<string>()
   for (const { id, workerId, process, isSilent, stalls } of taken) {

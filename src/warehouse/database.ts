@@ -8,16 +8,18 @@ import {
   type PostgresDialectConfig,
   PostgresQueryCompiler,
   type RawBuilder,
+  type RawNode,
   type RootOperationNode,
   type SchemableIdentifierNode,
   type SqlBool,
   sql,
 } from 'kysely'
 import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
-import { IDENTIFIER } from '../core/identifier.ts'
+import { IDENTIFIER, quote } from '../core/identifier.ts'
 
 /*
- * The database as Kysely sees it. Statements call the schemas `data` and `ops`, whatever their names are: `from ops.coverage`.
+ * The database as Kysely sees it. Statements call the schemas `data` and `ops`, whatever their names are: `from ops.coverage`, in
+ * texts of the tag `sql` too.
  */
 
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
@@ -221,6 +223,9 @@ class NamingDialect extends PostgresDialect {
   }
 }
 
+// What is in quotes stays as it is.
+const SCHEMA_OR_QUOTED = /"[^"]*"|'[^']*'|(?<![\w.])(?:data|ops)(?=\.[a-z])/g
+
 /** Gives the schemas of a statement their names, while it is written. */
 class NamingCompiler extends PostgresQueryCompiler {
   constructor(private readonly names: Names) {
@@ -230,6 +235,14 @@ class NamingCompiler extends PostgresQueryCompiler {
   protected override visitSchemableIdentifier(node: SchemableIdentifierNode): void {
     const name = node.schema && this.names[node.schema.name]
     this.writeNamed(name === undefined ? node : { ...node, schema: IdentifierNode.create(name) })
+  }
+
+  protected override visitRaw(node: RawNode): void {
+    const nameOf = (found: string) => (found in this.names ? quote(this.names[found]!) : found)
+    super.visitRaw({
+      ...node,
+      sqlFragments: node.sqlFragments.map((text) => text.replaceAll(SCHEMA_OR_QUOTED, nameOf)),
+    })
   }
 
   protected writeNamed(node: SchemableIdentifierNode): void {

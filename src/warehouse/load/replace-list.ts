@@ -137,28 +137,27 @@ async function replaceChildren(
  * compared. One that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed.
  */
 async function savePromptHistory({ db }: Transaction, projectId: string): Promise<Dimension[]> {
-  const history = sql.table('data.prompt_history')
   const now = sql`(
     select p.project_id, p.prompt_id, p.text, p.topic_id, p.country_code, array(
-      select t.tag_id from ${sql.table('data.prompt_tags')} t
+      select t.tag_id from data.prompt_tags t
       where t.project_id = p.project_id and t.prompt_id = p.prompt_id order by 1
     ) as tags
-    from ${sql.table('data.prompts')} p where p.project_id = ${projectId}
+    from data.prompts p where p.project_id = ${projectId}
   ) n`
   const isOpen = sql`h.project_id = ${projectId} and h.prompt_id = n.prompt_id and h.valid_to is null`
   // The time at which it is seen: transactions that began earlier may come later.
   const { rows: changed } = await sql<Partial<Record<Dimension, boolean>>>`
-    update ${history} h set valid_to = greatest(clock_timestamp(), h.valid_from + interval '1 microsecond')
+    update data.prompt_history h set valid_to = greatest(clock_timestamp(), h.valid_from + interval '1 microsecond')
     from ${now} where ${isOpen}
       and (h.text, h.topic_id, h.tags, h.country_code) is distinct from (n.text, n.topic_id, n.tags, n.country_code)
     returning h.topic_id is distinct from n.topic_id as topic_id, h.tags <> n.tags as tag_id,
       h.country_code is distinct from n.country_code as country_code`.execute(db)
   await sql`
-    insert into ${history} (project_id, prompt_id, text, topic_id, tags, country_code, valid_from)
+    insert into data.prompt_history (project_id, prompt_id, text, topic_id, tags, country_code, valid_from)
     select n.project_id, n.prompt_id, n.text, n.topic_id, n.tags, n.country_code, coalesce(
-      (select max(h.valid_to) from ${history} h where h.project_id = ${projectId} and h.prompt_id = n.prompt_id),
+      (select max(h.valid_to) from data.prompt_history h where h.project_id = ${projectId} and h.prompt_id = n.prompt_id),
       clock_timestamp())
-    from ${now} where not exists (select from ${history} h where ${isOpen})`.execute(db)
+    from ${now} where not exists (select from data.prompt_history h where ${isOpen})`.execute(db)
   return (['topic_id', 'tag_id', 'country_code'] as const).filter((name) => changed.some((prompt) => prompt[name]))
 }
 

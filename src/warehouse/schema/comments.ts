@@ -31,7 +31,7 @@ export async function applyComments({ db, schema, opsSchema }: Transaction, conf
     left join pg_description d on d.classoid = 'pg_class'::regclass and d.objoid = c.oid and d.objsubid = a.attnum
     where n.nspname in (${schema}, ${opsSchema})
       and (c.relname = any(${Object.keys({ ...tables, ...ops })})
-        or c.relname in (select name from ${sql.table('ops.views')}))`.execute(db)
+        or c.relname in (select name from ops.views))`.execute(db)
   const statements: string[] = []
   const comment = (object: string, text: string | null, wanted: string | undefined) => {
     if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${escapeLiteral(wanted)}`)

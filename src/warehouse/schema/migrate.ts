@@ -26,7 +26,6 @@ export interface MigrationResult {
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
-const MIGRATIONS = sql.table('ops.migrations')
 const LOCK = sql`select pg_advisory_xact_lock(7265190401)`
 
 /** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
@@ -64,7 +63,7 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
 }
 
 export async function isMigrated({ db }: Warehouse): Promise<boolean> {
-  const { rows } = await sql<{ version: number }>`select version from ${MIGRATIONS}`.execute(db)
+  const { rows } = await sql<{ version: number }>`select version from ops.migrations`.execute(db)
   return readMigrations().every(({ version }) => rows.some((row) => row.version === version))
 }
 
@@ -89,15 +88,15 @@ async function makeLedger({ db, schema, opsSchema }: Transaction, made: Made): P
   if (!made.ops) await sql`create schema ${sql.id(opsSchema)}`.execute(db)
   if (!made.ledger) {
     await sql`
-      create table ${MIGRATIONS}
+      create table ops.migrations
         (version integer primary key, name text not null, applied_at timestamptz not null default now())`.execute(db)
   }
-  if (!made.checksums) await sql`alter table ${MIGRATIONS} add column checksum text`.execute(db)
+  if (!made.checksums) await sql`alter table ops.migrations add column checksum text`.execute(db)
 }
 
 async function applyFiles(tx: Transaction): Promise<string[]> {
   const { rows } = await sql<{ version: number; checksum: string | null }>`
-    select version, checksum from ${MIGRATIONS}`.execute(tx.db)
+    select version, checksum from ops.migrations`.execute(tx.db)
   const done = new Set(rows.map(({ version }) => version))
   const files = readMigrations()
   refuseEdited(files, rows)
@@ -111,7 +110,7 @@ async function applyFiles(tx: Transaction): Promise<string[]> {
   const applied: string[] = []
   for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
     await runText(tx.db, withSchemas(text, tx))
-    await sql`insert into ${MIGRATIONS} (version, name, checksum) values (${version}, ${name}, ${checksum})`.execute(
+    await sql`insert into ops.migrations (version, name, checksum) values (${version}, ${name}, ${checksum})`.execute(
       tx.db,
     )
     applied.push(name)

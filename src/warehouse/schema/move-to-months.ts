@@ -124,7 +124,7 @@ async function refuseDependents({ db, schema }: Warehouse, table: string, allowe
     from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
     join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
     where d.refobjid = to_regclass(${table}) and v.oid <> d.refobjid
-      and not (${allowed === 'ours'} and n.nspname = ${schema} and v.relname in (select name from ${sql.table('ops.views')}))
+      and not (${allowed === 'ours'} and n.nspname = ${schema} and v.relname in (select name from ops.views))
     union
     select d.objid::regprocedure::text from pg_depend d
     where d.refobjid = to_regclass(${table}) and d.classid = 'pg_proc'::regclass`.execute(db)

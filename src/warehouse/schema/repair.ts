@@ -79,9 +79,9 @@ export async function repairMigrated(tx: Transaction): Promise<string[]> {
     await runText(db, withSchemas(text, tx).replace(/^create trigger/, 'create or replace trigger'))
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
   // Views that read a report are recreated from its text.
-  await sql`delete from ${sql.table('ops.views')} where name = any(${names('function')})`.execute(db)
+  await sql`delete from ops.views where name = any(${names('function')})`.execute(db)
   // Nothing of their streams is read any more: a first read is no change of the service.
-  await sql`delete from ${sql.table('ops.coverage')} where stream = any(${names('table')})`.execute(db)
+  await sql`delete from ops.coverage where stream = any(${names('table')})`.execute(db)
   return [`${listSome(missing.map(withArticle))}: missing, and made again`]
 }
 
@@ -98,9 +98,9 @@ export async function inspectWarehouse(
   const relations = present.relations.get(schema)!
   if (lost.length > 0) return { repairable: [], lost }
   const { rows } = await sql<{ reports: string[]; custom: string[]; views: string[] }>`
-    select array(select name from ${sql.table('ops.reports')}) as reports,
-      array(select name from ${sql.table('ops.custom_streams')}) as custom,
-      array(select name from ${sql.table('ops.views')}) as views`.execute(warehouse.db)
+    select array(select name from ops.reports) as reports,
+      array(select name from ops.custom_streams) as custom,
+      array(select name from ops.views) as views`.execute(warehouse.db)
   const known = rows[0]!
   const streams = [
     ...reports.filter(({ name }) => known.reports.includes(name)).map(reportStream),

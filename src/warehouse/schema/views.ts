@@ -198,7 +198,7 @@ export async function viewsByChannel(
       select bool_and(exists (
         select from ${dataTable(channels)} c
         where c.project_id = p.project_id and c.model_channel_id is not null)) as is_whole
-      from ${sql.table('data.projects')} p
+      from data.projects p
       where exists (select from ${dataTable(models)} m where m.project_id = p.project_id)`.execute(db)
     if (rows[0]!.is_whole === true) found.add(view)
   }
