@@ -303,6 +303,11 @@ export async function runText<Row>(db: Db, text: string, values: readonly unknow
   return (await db.executeQuery<Row>(CompiledQuery.raw(text, [...values]))).rows
 }
 
+/** Runs statements in one message. */
+export async function runTexts(db: Db, texts: readonly string[]): Promise<void> {
+  if (texts.length > 0) await runText(db, texts.join(';\n'))
+}
+
 /** A relation or function of the data schema, whose name may come from the configuration. */
 export function dataTable(name: string): RawBuilder<unknown> {
   return sql.table(`data.${name}`)

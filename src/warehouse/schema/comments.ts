@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import { escapeLiteral } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
-import { runText } from '../database.ts'
+import { runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { COMMENTS, customNote, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, type TableNote, VIEWS } from './catalogue.ts'
 
@@ -43,5 +43,5 @@ export async function applyComments({ db, schema, opsSchema }: Transaction, conf
     if (column === '') comment(`${kind} ${quote(place, name)}`, text, note?.about)
     else comment(`column ${quote(place, name, column)}`, text, note?.columns[column])
   }
-  if (statements.length > 0) await runText(db, statements.join(';\n'))
+  await runTexts(db, statements)
 }

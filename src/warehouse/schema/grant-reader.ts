@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
+import { runTexts } from '../database.ts'
 import { inTransaction, type Transaction } from '../transaction.ts'
 import { setRestriction } from './restrict-reader.ts'
 
@@ -35,7 +36,7 @@ export async function grantReader(
     const leftOut = rows.map(({ name }) => name)
     const names = leftOut.map((name) => quote(tx.schema, name)).join(', ')
     if (projects === undefined && names !== '') statements.push(`revoke select on ${names} from ${quote(role)}`)
-    for (const statement of statements) await sql.raw(statement).execute(tx.db)
+    await runTexts(tx.db, statements)
     await setRestriction(tx, role, projects, unused)
     return { statements, leftOut }
   })
@@ -48,7 +49,7 @@ export async function revokeReader(warehouse: Warehouse, role: string): Promise<
       ...(await accessStatements(tx, role, 'revoke')),
       `revoke usage on schema ${quote(warehouse.schema)} from ${quote(role)}`,
     ]
-    for (const statement of statements) await sql.raw(statement).execute(tx.db)
+    await runTexts(tx.db, statements)
     await setRestriction(tx, role, undefined)
     return statements
   })

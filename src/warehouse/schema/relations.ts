@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { reportStream } from '../../streams/registry.ts'
-import { runText } from '../database.ts'
+import { runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { TABLES } from './catalogue.ts'
 
@@ -49,7 +49,7 @@ export async function applyRelations({ db, schema }: Transaction, reports: reado
       )
     }
   }
-  if (statements.length > 0) await runText(db, statements.join(';\n'))
+  await runTexts(db, statements)
 }
 
 function relationsOf(columns: readonly string[]): { name: string; keys: string[]; target: string }[] {
