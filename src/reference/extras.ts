@@ -19,6 +19,11 @@ export function isExtra(operation: string): boolean {
   return EXTRA_OPERATIONS.some((extra) => extra === operation)
 }
 
+/** A report is asked for by POST and creates nothing. */
+export function isCreation(method: string, path: string): boolean {
+  return method === 'POST' && !path.includes('/reports/')
+}
+
 export function brandDomain({ name }: Brand): string {
   const word = name
     .normalize('NFD')

@@ -8,7 +8,7 @@ import { clip } from '../core/text.ts'
 import { DIMENSIONS } from '../core/vocabulary.ts'
 import { changeSchema, changeWorld, type FaultSettings, faultsSchema } from './change.ts'
 import { describeService } from './description.ts'
-import { EXTRA_OPERATIONS, type ExtraOperation } from './extras.ts'
+import { EXTRA_OPERATIONS, type ExtraOperation, isCreation } from './extras.ts'
 import { seededRandom } from './names.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
@@ -120,8 +120,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       }
       const fault = isFaulty(call, project) ? faultByChance() : undefined
       if (fault !== undefined) return fault
-      const { body, created } = route(call, project)
-      return { status: created ? CREATED : 200, body }
+      return { body: route(call, project), status: isCreation(call.method, call.path) ? CREATED : 200 }
     } catch (error) {
       if (!(error instanceof Refusal)) throw error
       return { status: error.status, body: { message: error.message } }
@@ -144,7 +143,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       const body = method === 'POST' ? { start_date: day, end_date: day, dimensions: [...DIMENSIONS] } : {}
       const query: Record<string, string> = path === '/chats' ? { start_date: day, end_date: day } : {}
       const call = { method, path: `/v1${path.replace('{id}', chat)}`, query, body, key: COMPANY_KEY }
-      return route(call, path === '/projects' ? undefined : project).body
+      return route(call, path === '/projects' ? undefined : project)
     })
   }
 
@@ -252,13 +251,13 @@ async function readCall(request: IncomingMessage): Promise<Call> {
   } catch {
     body = { '': 'not JSON' }
   }
-  const key = request.headers['x-api-key']
+  const key = request.headers['x-api-key'] as string | undefined
   return {
     method: request.method ?? 'GET',
     path: url.pathname,
     query: Object.fromEntries(url.searchParams),
     body,
-    key: Array.isArray(key) ? key[0] : key,
+    key,
   }
 }
 
