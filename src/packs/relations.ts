@@ -15,9 +15,7 @@ import { parseTemplate, type Values } from './template.ts'
 export interface Column {
   name: string
   about: string
-  /** As Postgres names it. */
   type: string
-  /** A number from -1 to 1 that is read as a percentage. */
   share: boolean
   required: boolean
 }

@@ -16,7 +16,7 @@ import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
  * else (who has which window, who is alive, what came of it) is in tables of our own.
  */
 
-/** An open queue, for processes with one configuration. */
+/** For processes with one configuration. */
 export interface Queue {
   name: string
   api: PgBoss
@@ -81,7 +81,7 @@ export function within({ client }: Transaction): { db: PgBoss.Db } {
   return { db: { executeSql: (text, values) => client.query(text, values) } }
 }
 
-/** Takes the ids of the next jobs. `fetch` hides the errors of the database, so they are kept and thrown here. */
+/** `fetch` hides the errors of the database, so they are kept and thrown here. */
 export async function fetchJobs({ api, name }: Queue, tx: Transaction, most: number): Promise<string[]> {
   let failure: { error: unknown } | undefined
   const { db } = within(tx)

@@ -59,7 +59,6 @@ export interface QueueStatus {
   waiting: number
   active: number
   oldest: Date | null
-  /** Windows that were given up after several attempts. */
   dead: DeadWindow[]
 }
 

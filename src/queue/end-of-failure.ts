@@ -10,7 +10,7 @@ interface FailureEnd {
    * - `report`: it failed.
    */
   end: 'discard' | 'release' | 'lose' | 'retry' | 'return' | 'report'
-  /** True if the worker itself is at fault: it pauses before it takes another window. */
+  /** It pauses before it takes another window. */
   backsOff: boolean
 }
 

@@ -62,7 +62,6 @@ class QueueExecutor {
   private readonly rotation: TaskRotation
   private readonly queued: QueuedItems
   private readonly budgets: BudgetWatch
-  /** Items that a worker returned, for this process to do. */
   private readonly returned: WorkItem[] = []
   private readonly deadWindows: NewDeadWindow[] = []
   /** How often each item was read while a newer read of its days was loaded. */
@@ -209,7 +208,7 @@ class QueueExecutor {
     return items.length
   }
 
-  /** Begins items in this process: those returned by workers, and others if no worker makes progress. */
+  /** Those returned by workers, and others if no worker makes progress. */
   private async help(): Promise<number> {
     const free = this.run.config.source.concurrency - this.here.size
     const items = this.returned.splice(0, free)
@@ -243,7 +242,6 @@ class QueueExecutor {
     this.here.add(work)
   }
 
-  /** Reports what has no result as not read, and takes it out of the queue. */
   private async leave(): Promise<void> {
     await Promise.all(this.here)
     const items = this.queued.clear()

@@ -85,7 +85,7 @@ export async function enqueueWindows(
   })
 }
 
-/** Takes the next windows for a worker. Jobs of runs that are over are thrown away. */
+/** Jobs of runs that are over are thrown away. */
 export async function takeWindows(
   queue: Queue,
   workerId: string,
@@ -114,7 +114,7 @@ export async function takeWindows(
   })
 }
 
-/** SQL that is true for a run in progress. Its lease may have expired while the database was away. */
+/** Its lease may have expired while the database was away. */
 const isAlive = sql`r.outcome is null and r.lease_expires_at > clock_timestamp() - interval '1 minute'`
 
 class RunOverError extends Error {
@@ -230,7 +230,7 @@ export async function missingWindows(warehouse: Warehouse, ids: readonly string[
   return rows.map(({ id }) => id)
 }
 
-/** Takes windows of a run out of the queue that nobody has begun: so many, or all of them. Gives their ids. */
+/** Windows that nobody has begun: so many, or all of them. Gives their ids. */
 export async function withdrawWindows(
   { api, name, warehouse }: Queue,
   runId: number,

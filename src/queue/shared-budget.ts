@@ -145,7 +145,7 @@ const PATIENCE_MS = 3000
 const PLENTY = 20
 const ASK_MS = 1000
 
-/** Checks, before a window is begun, whether its project has requests left. */
+/** Asked before a window is begun. */
 export class BudgetWatch {
   private readonly askedAt = new Map<string, number>()
 

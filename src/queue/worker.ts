@@ -49,7 +49,6 @@ interface WindowWork {
   statuses: Record<string, number>
 }
 
-/** Takes windows from the queue and does them, as one process would. */
 export class QueueWorker {
   done = 0
   private readonly inProgress = new Map<WindowWork, Promise<void>>()
@@ -74,7 +73,6 @@ export class QueueWorker {
     this.stallAfterMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
   }
 
-  /** Signs in and begins to take windows. */
   async start(): Promise<void> {
     await this.heartbeat()
     this.loop = this.fetchAndPerform()
@@ -266,7 +264,7 @@ export class QueueWorker {
     })
   }
 
-  /** The memory that windows of one run share. Only the latest runs are remembered. */
+  /** Windows of one run share it. Only the latest runs are remembered. */
   private memoryOf({ runId, settings }: TakenWindow): RunMemory {
     const known = this.memory.get(runId) ?? newRunMemory(settings.pageLimit)
     this.memory.set(runId, known)

@@ -21,7 +21,7 @@ export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> 
 
 type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>
 
-/** Says that the worker is alive and how it does. Inserts its row if it is missing: the table is unlogged, so a crash empties it. */
+/** Inserts the row if it is missing: the table is unlogged, so a crash empties it. */
 export async function heartbeat({ db, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
   const health = { ...state, reason: state.reason === null ? null : redactor.text(state.reason) }
   const { id, ...rest } = worker

@@ -8,7 +8,7 @@ type Schema = Record<string, unknown>
 
 const CREATED = { type: 'object', properties: { id: { type: 'string' }, name: { type: 'string' } } }
 
-/** The description of the operations that are offered. `ask` gives an answer of one that only reads. */
+/** @param ask gives an answer of an operation that only reads */
 export function describeService(
   offers: (operation: string) => boolean,
   ask: (operation: string) => unknown,

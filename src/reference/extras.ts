@@ -37,7 +37,7 @@ export function projectList(world: World): unknown[] {
   return world.projects.map(({ id, name, status = 'ACTIVE' }) => ({ id, name, status, created_at }))
 }
 
-/** A list of a project; undefined if the operation is none. */
+/** Undefined if the operation is no list of a project. */
 export function extraItems(operation: string, project: Project, world: World): unknown[] | undefined {
   switch (operation as ExtraOperation) {
     case 'GET /brands':

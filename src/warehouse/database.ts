@@ -187,16 +187,13 @@ type Named<Prefix extends string, Tables> = { [Name in keyof Tables & string as 
 export type Database = Named<'ops', OpsTables> & Named<'data', DataTables>
 
 export interface Schemas {
-  /** The schema of the data. */
   schema: string
   opsSchema: string
 }
 
-/** Where statements are sent to. */
 type Connect = () => Promise<Pick<PoolClient, 'query' | 'release'>>
 
 export class Db extends Kysely<Database> {
-  /** Writes values into the text. */
   readonly literal: LiteralCompiler
 
   constructor({ schema, opsSchema }: Schemas, connect: Connect) {
@@ -298,7 +295,7 @@ async function rowsOfAll(answer: unknown): Promise<unknown> {
   return Array.isArray(result) ? { rows: result.map(({ rows }) => rows) } : result
 }
 
-/** Runs a statement of a file, whose parameters are numbered. */
+/** Its parameters are numbered. */
 export async function runText<Row>(db: Db, text: string, values: readonly unknown[] = []): Promise<Row[]> {
   return (await db.executeQuery<Row>(CompiledQuery.raw(text, [...values]))).rows
 }
@@ -318,7 +315,6 @@ export function anyOf(column: string, values: readonly string[]): RawBuilder<Sql
   return sql`${sql.ref(column)} = any(${values})`
 }
 
-/** A query for each of the types of rows. */
 export type Queries<Rows extends unknown[]> = { [Index in keyof Rows]: Expression<Rows[Index]> }
 export type RowsOfAll<Rows extends unknown[]> = { [Index in keyof Rows]: Rows[Index][] }
 

@@ -11,7 +11,7 @@ const GONE = new Set([
   ...['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN'],
   ...['EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN', '53300', '57P01', '57P02', '57P03'],
 ])
-/** Another transaction was in the way: a serialization failure, a deadlock, a lock that was not to be had. */
+/** A serialization failure, a deadlock, a lock that was not to be had. */
 const CONTENTION = new Set(['40001', '40P01', '55P03'])
 const PROTOCOL_VIOLATION = '08P01'
 

@@ -23,7 +23,7 @@ export interface SidePool {
   /** One look: everything in it sees the same state. */
   read<T>(work: (warehouse: Warehouse) => Promise<T>, limitMs?: number): Promise<T>
   write<T>(work: (warehouse: Warehouse) => Promise<T>): Promise<T>
-  /** At once, whatever is being read. */
+  /** Whatever is being read. */
   close(): void
 }
 

@@ -93,7 +93,6 @@ export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
 
 type Settings = Pick<Config['metabase'], 'api_key' | 'user' | 'password'>
 
-/** Signs in and returns the calls. Every answer is validated. */
 export async function connectMetabase(url: string, { api_key, user, password }: Settings, redactor: Redactor) {
   const client = got.extend({
     prefixUrl: `${url.replace(/\/+$/, '')}/api`,

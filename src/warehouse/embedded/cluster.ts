@@ -166,7 +166,7 @@ function writePassword(folder: string, password: string): void {
   fs.renameSync(draft, passwordFile(folder))
 }
 
-/** Creates the cluster if there is none, and sets a password if none is known. Returns how to run its programs. */
+/** Sets a password if none is known. Returns how to run its programs. */
 export async function prepareCluster(folder: string): Promise<Programs> {
   const programs = findPrograms(folder)
   const data = dataPath(folder)

@@ -21,7 +21,6 @@ interface EmbeddedOptions {
   /** The folder that contains the data folder, `.data` in a checkout. */
   folder: string
   settings?: Record<string, string>
-  /** Reports a server that ended during the command. */
   log?: Log
 }
 
@@ -94,7 +93,7 @@ export async function startEmbedded({ folder: path, settings = {}, log }: Embedd
     /** With the password: for connections, not for people. */
     url: urlOf(folder, port),
     how,
-    /** Ends the use of the server; the last user stops it. */
+    /** The last user stops it. */
     release: () => (releasing ??= release()),
   }
 }
@@ -196,7 +195,7 @@ async function isLast(session: Client): Promise<boolean> {
 
 const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
 
-/** Reads postmaster.pid in the data folder. The file is also the lock of the folder. */
+/** postmaster.pid is also the lock of the folder. */
 function readLock(folder: string) {
   let text: string
   try {
@@ -240,7 +239,7 @@ async function clearStaleLock(folder: string): Promise<void> {
   if (lock?.isEmpty || isOfAnother) fs.rmSync(lockPath(folder), { force: true })
 }
 
-/** Starts the server and waits until it accepts connections. It outlives this process; its last user stops it. */
+/** It outlives this process; its last user stops it. */
 async function launch(folder: string, options: readonly string[]): Promise<string> {
   await clearStaleLock(folder)
   const programs = await prepareCluster(folder)

@@ -10,13 +10,12 @@ import type { Transaction } from '../transaction.ts'
 /** Entities that this run has written already, so that a window without new ones needs no query. */
 export type EntityMemory = Map<string, string | null>
 
-/** The rows of one window mention these, or fewer. */
 interface EntitySave {
   projectId: string
   entities: Entities
   labels: Config['labels']
   memory: EntityMemory
-  /** Only recent days may rename a brand: old ones may carry an old name. */
+  /** Old days may carry an old name. */
   mayRename: boolean
 }
 

@@ -20,7 +20,6 @@ interface Merge extends Stage {
   /** A row whose key has no date may be stored under a day outside the window: then it moves. */
   keyHasDate: boolean
   projectId: string
-  /** A condition on the date of a row of the table. */
   isInWindow: RawBuilder<SqlBool>
   /** The rows of the table that may differ from the answer: those of the window, or fewer. */
   isCompared: RawBuilder<SqlBool>

@@ -14,7 +14,7 @@ const MOST_BRANDS = 3
 
 const LABELLED = ['brand', 'topic', 'tag'] as const
 
-/** Brings `brands.is_own` in line, writing only rows that differ. True if something changed. */
+/** True if something changed. */
 export async function applyOwnBrands(
   { db }: Warehouse,
   projectIds: readonly string[],
@@ -38,7 +38,7 @@ export async function applyOwnBrands(
   return numAffectedRows !== 0n
 }
 
-/** Notes on own brands and labels, a sentence each. `isNew`: the own brands were chosen just now. */
+/** @param isNew the own brands were chosen just now */
 export async function labelNotes(
   { db }: Warehouse,
   projectIds: readonly string[],

@@ -10,7 +10,6 @@ import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
 
 export interface ListEffect extends Omit<Effect, 'byDay' | 'rowsByDay' | 'movedFrom' | 'robbed'> {
-  /** How many rows the list has afterwards. */
   rows: number
   held: { present: number; vanishing: number; range?: Range } | undefined
   /** Dimensions by which prompts are in other groups now. */
@@ -112,7 +111,7 @@ async function insertListed(
   return Number(numAffectedRows ?? 0)
 }
 
-/** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. Returns how many changed. */
+/** Those of removed parents stay as they were last seen. Returns how many changed. */
 async function replaceChildren(
   tx: Transaction,
   load: ListLoad,

@@ -25,7 +25,7 @@ export interface Snapshot {
 
 export type SnapshotRow = { count: number; digest: string | null }
 
-/** Counts rows of a table `t` and, if the columns are given, computes their digest. */
+/** Of rows of a table `t`; without columns, no digest. */
 export function snapshotOf(columns: readonly Column[] | undefined, rows: RawBuilder<unknown>): RawBuilder<SnapshotRow> {
   const digest = columns === undefined ? sql`null` : digestOf(columns)
   return sql`select count(*) as count, ${digest}::text as digest from ${rows}`
@@ -84,7 +84,7 @@ export class RowHashes {
     return this.count === 0 ? undefined : (BigInt(this.upper) << 32n) | BigInt(this.lower >>> 0)
   }
 
-  /** Gives a function that finds the position of the row with a hash; -1 if no row has it. */
+  /** -1 if no row has the hash. */
   finder(): (high: number, low: number) => number {
     const { words, count } = this
     // Rounded, so two hashes may share a key. Then one of the rows is not found and is compared in full.

@@ -109,7 +109,7 @@ function ignoreLateWrites(stream: ReturnType<typeof copyFrom>): void {
   }
 }
 
-/** Inserts rows that are part of a list and not all of it; those that are there stay. Returns how many were new. */
+/** For rows that are part of a list and not all of it. Returns how many were new. */
 export async function insertNewRows(tx: Transaction, stream: ListStream, rows: PackedRows): Promise<number> {
   if (rows.length === 0) return 0
   const { table, stage, names } = await stageRows(tx, stream, rows)

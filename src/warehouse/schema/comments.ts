@@ -6,7 +6,7 @@ import { runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { COMMENTS, customNote, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, type TableNote, VIEWS } from './catalogue.ts'
 
-/** Brings the comments in the database in line with the catalogue, writing only those that differ. */
+/** Writes only comments that differ, so that a run without changes takes no locks. */
 export async function applyComments({ db, schema, opsSchema }: Transaction, config: Config): Promise<void> {
   const tables: Record<string, TableNote> = {
     ...TABLES,

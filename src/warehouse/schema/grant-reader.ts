@@ -8,7 +8,7 @@ import { setRestriction } from './restrict-reader.ts'
 
 interface ReaderRequest {
   role: string
-  /** The projects that it sees; undefined for all of them. */
+  /** Undefined for all of them. */
   projects?: readonly string[] | undefined
   unused: readonly string[]
 }
@@ -103,7 +103,7 @@ export interface AppliedSetting {
  */
 export const READER_SETTINGS = { timezone: `set timezone = 'UTC'`, jit: 'set jit = off' }
 
-/** Changes a setting of the role in this database. Changing a role takes a right that the owner of the tables may lack. */
+/** Changing a role takes a right that the owner of the tables may lack. */
 export async function applySetting({ db }: Warehouse, role: string, change: string): Promise<AppliedSetting> {
   const { rows } = await sql<{ name: string }>`select current_database() as name`.execute(db)
   const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} ${change}`

@@ -20,7 +20,6 @@ import { applyViews, readFacts, unusedRelations, type ViewResult } from './views
 export interface MigrationResult {
   applied: string[]
   reportsMade: string[]
-  /** Sentences on what somebody had dropped and was made again. */
   repaired: string[]
   views: ViewResult
 }
@@ -28,7 +27,7 @@ export interface MigrationResult {
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
 const LOCK = sql`select pg_advisory_xact_lock(7265190401)`
 
-/** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
+/** Every run does so first. */
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
     const work = async (tx: Transaction): Promise<MigrationResult> => {

@@ -153,7 +153,7 @@ async function refuseExtras({ db }: Transaction, table: string): Promise<void> {
   )
 }
 
-/** The statements that give the same rights on the new table and its columns. */
+/** For the new table and its columns. */
 async function grantsOf({ db }: Transaction, table: string): Promise<{ statement: string }[]> {
   const { rows } = await sql<{ statement: string }>`
     select format('grant %s on %s to %s%s', a.privilege_type || o.columns, ${table}::text,

@@ -8,7 +8,6 @@ import { applyRestrictions } from './restrict-reader.ts'
 
 /* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 
-/** How a table is laid out: without partitions, in months, or on its way from the one to the other. */
 type Layout = 'plain' | 'months' | 'moving'
 
 export type Month = string

@@ -21,7 +21,6 @@ import { missingOf, type Relations, readRelations } from './stream-tables.ts'
  */
 
 interface Damage {
-  /** In the order in which they have to be made. */
   missing: MadeObject[]
   /** Objects that cannot be recreated, and the advice. */
   lost: string[]
@@ -69,7 +68,7 @@ function findDamage({ relations, others }: Present, warehouse: Warehouse): Damag
   return { missing: gone.filter((object) => !isLost(object)), lost }
 }
 
-/** Makes again what is missing, and returns a sentence on it. Throws if something cannot be made again. */
+/** Returns a sentence on it. Throws if something cannot be made again. */
 export async function repairMigrated(tx: Transaction): Promise<string[]> {
   const { db } = tx
   const { missing, lost } = findDamage(await readPresent(tx), tx)
@@ -138,7 +137,6 @@ export async function findNamesakes({ db, schema, opsSchema }: Warehouse): Promi
  * a member of, or to a superuser.
  */
 
-/** A complaint about objects that we use and that belong to somebody else; undefined if there are none. */
 export async function findForeignObjects(
   warehouse: Warehouse,
   { reports, custom_streams }: Config,

@@ -41,7 +41,7 @@ export async function listUnrestricted({ db, schema }: Warehouse): Promise<strin
   return rows.map(({ role }) => role)
 }
 
-/** Lets a role see these projects only, or all of them again if none are named. */
+/** All of them again if none are named. */
 export async function setRestriction(
   tx: Transaction,
   role: string,
@@ -85,7 +85,6 @@ interface Given {
   statement: string
 }
 
-/** Runs the statements that a query gave. */
 export function runGiven(db: Db, given: readonly Given[]): Promise<void> {
   return runTexts(
     db,

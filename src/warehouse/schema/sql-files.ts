@@ -15,7 +15,6 @@ export function withParts(text: string): string {
   return text.replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
 }
 
-/** Fills in the names of schemas and of the report, and the parts that several views share. */
 export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsSchema'>, report = ''): string {
   return withParts(text)
     .replaceAll('{schema}', quote(warehouse.schema))

@@ -6,7 +6,7 @@ import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import { runQuery } from './sql-files.ts'
 
-/** Stores for the views what the configuration asks of each stream. */
+/** Views read these. */
 export async function saveStreamSettings(
   warehouse: Warehouse,
   config: Config,

@@ -56,7 +56,7 @@ export async function ensureStreamTables(
   const known = await refuseChanged(tx, config)
   const there = await readRelations(tx, schema)
   const made: string[] = []
-  /** Notes, by table. */
+  /** By table. */
   const repaired = new Map<string, string>()
   const ensure = async (
     stream: TableStream,
@@ -115,7 +115,7 @@ async function addExtraColumns(tx: Transaction, config: Config, there: Relations
   }
 }
 
-/** Refuses definitions of reports and custom streams that differ from those that their tables were made for. Returns those. */
+/** Returns the definitions that tables were made for. */
 export async function refuseChanged(warehouse: Warehouse, { reports, custom_streams }: Config) {
   const knownReports = await readReports(warehouse)
   for (const known of knownReports) {

@@ -66,7 +66,6 @@ function openPeriods(table: string, days: RawBuilder<unknown>): RawBuilder<objec
     on conflict do nothing`
 }
 
-/** The statements by which a load notes the days whose rows it changed. */
 export function noteChangedDays(
   config: Config,
   { projectId, table, days }: { projectId: string; table: string; days: readonly Day[] },
@@ -133,7 +132,7 @@ export async function analyzeChanged(
   }
 }
 
-/** Computes what was noted. Returns how many periods and projects; fewer than there are if it was asked to stop. */
+/** Returns how many periods and projects; fewer than there are if it was asked to stop. */
 export async function refreshSummaries(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
   return (await sumOpenPeriods(warehouse, config, signal)) + (await renewUsualDays(warehouse, config, signal))
 }

@@ -9,7 +9,6 @@ import { fillIn } from './sql-files.ts'
 export interface ReaderVerdict {
   relations: number
   closed: string[]
-  /** Rights that the role lacks, or has and should not have. */
   problems: string[]
   /** False if the database could not be asked as a restricted role. */
   wasAsked?: boolean

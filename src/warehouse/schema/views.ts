@@ -96,7 +96,7 @@ function isFiner(dimensions: readonly Dimension[], needs: readonly Dimension[]):
   return needs.every((name) => dimensions.includes(name)) && !dimensions.includes('tag_id')
 }
 
-/** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
+/** Runs a text if it differs from the last one; true if it did. */
 export async function applyText(
   tx: Transaction,
   name: string,
@@ -120,7 +120,6 @@ export function reportBy(
   )
 }
 
-/** Facts beyond the configuration: reports that were read before, and tables that have rows. */
 interface Facts {
   earlier: readonly ReportConfig[]
   filled: ReadonlySet<string>
@@ -209,7 +208,6 @@ function fingerprintOf(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-/** By name, what the texts of views and functions were when they were last made. */
 export async function readFingerprints({ db }: Warehouse): Promise<Map<string, string>> {
   const made = await db.selectFrom('ops.views').select(['name', 'fingerprint']).execute()
   return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
