@@ -27,7 +27,6 @@ export interface Queue {
 // Only the last resort: a window whose worker is gone or stuck is taken over long before.
 const EXPIRE_SECONDS = 4 * 3600
 const MAINTENANCE_SECONDS = 60
-const UNUSED_MS = 86_400_000
 const DELETE_LOCK_TIMEOUT_MS = 2000
 const PRIVILEGE = '42501'
 
@@ -102,18 +101,15 @@ const OLD_QUEUES = ['windows', 'dead_windows']
 
 /** Queues of other configurations that nobody used for a day are deleted. */
 export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
-  const { db } = warehouse
-  const [workers, windows, queues, clock] = await Promise.all([
-    db.selectFrom('ops.workers').select('queue').execute(),
-    db.selectFrom('ops.run_windows').select('queue').distinct().execute(),
-    api.getQueues(),
-    sql<{ now: Date }>`select now() as now`.execute(warehouse.db),
-  ])
-  const unusedSince = clock.rows[0]!.now.getTime() - UNUSED_MS
-  const used = new Set([name, ...[...workers, ...windows].map(({ queue }) => queue)])
-  for (const { name: other, updatedOn } of queues) {
-    const isOurs = other.startsWith('windows_') || OLD_QUEUES.includes(other)
-    if (!isOurs || used.has(other) || updatedOn.getTime() > unusedSince) continue
+  const queues = (await api.getQueues()).filter(
+    (queue) => queue.name !== name && (queue.name.startsWith('windows_') || OLD_QUEUES.includes(queue.name)),
+  )
+  const { rows } = await sql<{ other: string }>`
+    select q.name as other
+    from unnest(${queues.map((queue) => queue.name)}::text[], ${queues.map((queue) => queue.updatedOn)}::timestamptz[]) q(name, used_at)
+    where used_at < now() - interval '1 day'
+      and q.name not in (select queue from ops.workers union select queue from ops.run_windows)`.execute(warehouse.db)
+  for (const { other } of rows) {
     // It needs the table of all jobs for itself for a moment: if others work, another time will do.
     const work = async (tx: Transaction) => {
       const boss = await createBoss(warehouse, within(tx).db)

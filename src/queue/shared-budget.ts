@@ -3,7 +3,7 @@ import { DownError, messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/waiting.ts'
 import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
-import { advanceAndWait, type BudgetState, limitOf, newBudgetState, voidRequests } from '../source/budget-state.ts'
+import { advanceAndWait, type BudgetState, limitOf, newBudgetState } from '../source/budget-state.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
@@ -114,16 +114,10 @@ export function createSharedBudget(
 }
 
 /** Requests of dead processes no longer count as in flight. */
-export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promise<void> {
-  const rows = await warehouse.db
-    .selectFrom('ops.request_budgets')
-    .select(['project_id', 'per_minute'])
-    .where(sql<boolean>`state->'underWay' ? ${owner}`)
-    .execute()
-  for (const { project_id, per_minute } of rows) {
-    const store = new WarehouseBudgetStore(warehouse, project_id, per_minute)
-    await store.change((state) => voidRequests(state, owner))
-  }
+export async function voidRequestsOf({ db }: Warehouse, owner: string): Promise<void> {
+  await sql`
+    update ops.request_budgets set state = state #- array['underWay', ${owner}], version = version + 1
+    where state->'underWay' ? ${owner}`.execute(db)
 }
 
 /** The remaining requests of each project, as the service last reported to any process. */
