@@ -51,7 +51,7 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   return {
     ...Object.fromEntries(files.map((path) => [path, fill(readTemplate(`dbt/${path}`), values)])),
     'macros/visibility_sync.sql': `${readTemplate('dbt/macros/visibility_sync.sql')}${checkMacros()}`,
-    ...(values.daily === '' ? {} : { 'models/marts/marts.yml': yamlFile(marts) }),
+    ...(values.daily !== '' && { 'models/marts/marts.yml': yamlFile(marts) }),
     ...Object.fromEntries(
       grains.map((grain) => [
         `models/marts/brand_days_by_${grain.by}.sql`,
@@ -91,7 +91,7 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
     return {
       name,
       description: jinjaText(about),
-      ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
+      ...(stream !== undefined && { config: fill(freshness, { stream }) }),
       data_tests: [
         { unique_key: { arguments: { columns: key } } },
         ...referencesOf(relation)
@@ -110,7 +110,7 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
         name: column.name,
         description: jinjaText(column.about),
         data_type: column.type,
-        ...(column.required ? { data_tests: ['not_null'] } : {}),
+        ...(column.required && { data_tests: ['not_null'] }),
       })),
     }
   })

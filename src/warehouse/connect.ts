@@ -14,7 +14,7 @@ import { secretsOfAddress } from '../core/config/secrets.ts'
 import { UsageError } from '../core/errors.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { bindDatabase, connectionsOf, type Db } from './database.ts'
+import { connectionsOf, Db } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { isTransient, withRetries } from './retry.ts'
 
@@ -148,8 +148,8 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     pool,
     schema,
     opsSchema,
-    db: bindDatabase({ schema, opsSchema }, connectionsOf(pool)),
-    slowDb: bindDatabase(
+    db: new Db({ schema, opsSchema }, connectionsOf(pool)),
+    slowDb: new Db(
       { schema, opsSchema },
       connectionsOf(pool, (client) => limitQueries(client, SLOW_MS)),
     ),

@@ -5,7 +5,6 @@ import {
   IdentifierNode,
   Kysely,
   PostgresDialect,
-  type PostgresDialectConfig,
   PostgresQueryCompiler,
   type RawBuilder,
   type RawNode,
@@ -198,27 +197,13 @@ export class Db extends Kysely<Database> {
 
   constructor({ schema, opsSchema }: Schemas, connect: Connect) {
     const names = { data: schema, ops: opsSchema }
-    super({ dialect: new NamingDialect(names, { pool: { connect, end: async () => {} } as unknown as Pool }) })
+    const dialect = new PostgresDialect({ pool: { connect, end: async () => {} } as unknown as Pool })
+    super({ dialect: Object.assign(dialect, { createQueryCompiler: () => new NamingCompiler(names) }) })
     this.literal = new LiteralCompiler(names)
   }
 }
 
-export const bindDatabase = (schemas: Schemas, connect: Connect): Db => new Db(schemas, connect)
-
 type Names = Readonly<Record<string, string>>
-
-class NamingDialect extends PostgresDialect {
-  constructor(
-    private readonly names: Names,
-    config: PostgresDialectConfig,
-  ) {
-    super(config)
-  }
-
-  override createQueryCompiler() {
-    return new NamingCompiler(this.names)
-  }
-}
 
 // What is in quotes stays as it is.
 const SCHEMA_OR_QUOTED = /"[^"]*"|'[^']*'|(?<![\w.])(?:data|ops)(?=\.[a-z])/g

@@ -4,7 +4,7 @@ import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { ownSignal } from '../core/waiting.ts'
 import { closeAtOnce, limitQueries, SLOW_MS, type Warehouse } from './connect.ts'
-import { batch, bindDatabase, oneConnection, type Queries, type RowsOfAll } from './database.ts'
+import { batch, Db, oneConnection, type Queries, type RowsOfAll } from './database.ts'
 import { awayError, isAway, isContention, isStatementPooling } from './retry.ts'
 
 /** One transaction: the warehouse, all of whose queries go over one connection. */
@@ -83,7 +83,7 @@ export async function inTransactionWith<T, Rows extends unknown[]>(
   try {
     const limits = Object.entries({ lock_timeout: lockTimeoutMs, statement_timeout: limitMs ?? SLOW_MS }).map(setting)
     const connect = oneConnection(client)
-    const db = bindDatabase(warehouse, connect)
+    const db = new Db(warehouse, connect)
     const pool = (await connect()) as unknown as Pool
     const begun = [sql.raw(`begin ${mode}`), sql.raw(`select ${[...SETTINGS, ...limits].join()}`)]
     const rows: unknown[] = await batch<unknown[]>(db, ...begun, ...queries)

@@ -109,7 +109,7 @@ export async function connectMetabase(url: string, { api_key, user, password }: 
     json?: object,
   ): Promise<z.infer<S>> {
     const operation = `Metabase: ${method} /api/${path.split('?')[0]}`
-    const body = await client(path, { method, headers, ...(json === undefined ? {} : { json }) })
+    const body = await client(path, { method, headers, ...(json !== undefined && { json }) })
       .text()
       .catch((error: unknown) => {
         if (!(error instanceof HTTPError)) {

@@ -94,7 +94,7 @@ export function questionCard(question: Question, template: MetabaseTemplate, dat
       ...fill(template.question, { display: question.display, database, sql, tags }),
       parameters: filters.map((filter) => fill(template.parameter, filter)),
       visualization_settings: {
-        ...(dimensions.length > 0 ? { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics } : {}),
+        ...(dimensions.length > 0 && { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics }),
         ...percentages(sharesOf(view, fields)),
       },
     }

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import { codeOf } from '../../core/errors.ts'
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
-import { batch, bindDatabase, oneConnection, runText } from '../database.ts'
+import { batch, Db, oneConnection, runText } from '../database.ts'
 import type { Restriction } from './restrict-reader.ts'
 import { fillIn } from './sql-files.ts'
 
@@ -199,7 +199,7 @@ async function askAs(
   tables: readonly string[],
 ): Promise<string[] | undefined> {
   const client = await warehouse.pool.connect()
-  const db = bindDatabase(warehouse, oneConnection(client))
+  const db = new Db(warehouse, oneConnection(client))
   const takeOn = sql`set local role ${sql.id(role)}`
   try {
     await batch<unknown[]>(db, sql`begin`, sql`savepoint direct`)
