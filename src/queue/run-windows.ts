@@ -121,10 +121,7 @@ class RunOverError extends Error {
   readonly code = 'run-over'
 }
 
-/**
- * Writes the result of a window, in the transaction that loads its rows. The first result counts. If deletions were accepted
- * for a run that is over, it throws, so that nothing is loaded.
- */
+/** In the transaction that loads the rows. If deletions were accepted for a run that is over, it throws, so that nothing is loaded. */
 export async function publishResult(
   tx: Transaction,
   { api, name }: Queue,
@@ -154,10 +151,7 @@ export interface Release {
 // A window that crashes its workers must not be retried for ever.
 const MOST_LOSSES = 8
 
-/**
- * Gives a window back, for anyone to take at once. It is given up after too many losses. `not-mine` if the worker did
- * not have it any more.
- */
+/** It is given up after too many losses. `not-mine` if the worker did not have it any more. */
 export async function releaseWindow(
   queue: Queue,
   id: string,

@@ -22,10 +22,7 @@ const FIRST_LOOK_MS = 250
 const SLOWEST_LOOK_MS = 5000
 const SYNC_PATIENCE_MS = 600_000
 
-/**
- * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or updates those that
- * exist. Everything else in Metabase stays as it is. With a client, all of it is made for that client by its name.
- */
+/** Updates what exists by its name; everything else in Metabase stays as it is. With a client, all of it is made for that client. */
 export async function provision(metabase: Metabase, details: object, { schema, client, channelViews, unused }: Wanted) {
   const template = readMetabaseTemplate()
   const nameOf = (what: 'database' | 'collection' | 'dashboard') =>
@@ -127,8 +124,8 @@ async function ensureCollection(metabase: Metabase, collection: string): Promise
 }
 
 /**
- * Sets the meaning of fields that Metabase gets wrong, and returns how many it wrote. Metabase reads a foreign key of two columns
- * as if each pointed to both, and guesses from names: it takes `margin_of_error` for money.
+ * Metabase reads a foreign key of two columns as if each pointed to both, and guesses from names: it takes `margin_of_error`
+ * for money. Returns how many fields were written.
  */
 async function describeFields(metabase: Metabase, tables: readonly Table[]): Promise<number> {
   let written = 0

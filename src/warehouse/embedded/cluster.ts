@@ -58,9 +58,8 @@ export function findPackage(): string {
 }
 
 /**
- * The packages contain libraries without their symbolic links. An install script creates the links, but npm skips it with
- * --ignore-scripts and, from version 12 on, by default. Missing links are created in our own folder. Returns the variables
- * by which the programs find them.
+ * An install script of the packages creates these links, but npm skips it with --ignore-scripts and, from version 12 on, by
+ * default. Missing links are created in our own folder. Returns the variables by which the programs find them.
  */
 export function linkLibraries(native: string, folder: string): Record<string, string> {
   const list = join(native, 'pg-symlinks.json')

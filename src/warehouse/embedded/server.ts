@@ -18,7 +18,7 @@ import { dataPath, hasCluster, passwordFile, prepareCluster, readPassword, urlOf
 export type EmbeddedPostgres = Awaited<ReturnType<typeof startEmbedded>>
 
 interface EmbeddedOptions {
-  /** The folder that contains the data folder, `.data` in a checkout. */
+  /** Contains the data folder; `.data` in a checkout. */
   folder: string
   settings?: Record<string, string>
   log?: Log

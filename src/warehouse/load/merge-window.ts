@@ -25,10 +25,7 @@ interface Merge extends Stage {
   isCompared: RawBuilder<SqlBool>
 }
 
-/**
- * Copies the answer to a temporary table, compares it with the window, and writes only differences. With the hashes of
- * the answer, only rows whose hashes differ are copied and compared.
- */
+/** With the hashes of the answer, only rows whose hashes differ are copied and compared. */
 export async function mergeWindow(tx: Transaction, load: WindowLoad, hashes: RowHashes | undefined): Promise<Effect> {
   const { projectId, range, stream } = load
   const keyHasDate = stream.key.includes('date')

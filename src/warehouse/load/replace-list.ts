@@ -28,8 +28,8 @@ interface ListLoad {
 }
 
 /**
- * Makes a project's list equal to the answer. Vanished rows are marked with `removed_at`, and unmarked when they come back. A
- * list that has the rows of the answer already is not staged: that would cost more than all else of a run without changes.
+ * Vanished rows are marked with `removed_at`, and unmarked when they come back. A list that has the rows of the answer already
+ * is not staged: that would cost more than all else of a run without changes.
  */
 export async function replaceList(
   tx: Transaction,
@@ -131,10 +131,7 @@ async function replaceChildren(
   return Number(deleted + inserted)
 }
 
-/**
- * Keeps what each prompt of a project was, in the transaction that changed it. Prompts that did not change are only
- * compared. One that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed.
- */
+/** A prompt that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed. */
 async function savePromptHistory({ db }: Transaction, projectId: string): Promise<Dimension[]> {
   const now = sql`(
     select p.project_id, p.prompt_id, p.text, p.topic_id, p.country_code, array(

@@ -14,8 +14,8 @@ interface ReaderRequest {
 }
 
 /**
- * Lets a role read what is used of the data schema, and nothing else. A role that sees all projects also reads tables that others make
- * there later, and keeps what it could read before. Gives the statements that it ran, without those of policies, and what it left out.
+ * A role that sees all projects also reads tables that others make later, and keeps what it could read before. Gives the
+ * statements that it ran, without those of policies, and what it left out.
  */
 export async function grantReader(
   warehouse: Warehouse,

@@ -103,10 +103,7 @@ export async function recheckSummaries(warehouse: Warehouse, config: Config): Pr
 const MANY_ROWS = 1000
 const MANY_OF_A_TABLE = 0.1
 
-/**
- * Gives the planner statistics of tables of which many rows changed, and of the columns that have an index. Autovacuum would do so some
- * minutes later, and does so for the other columns.
- */
+/** Autovacuum would do so some minutes later, and does so for columns without an index. */
 export async function analyzeChanged(
   { schema, slowDb }: Warehouse,
   changes: readonly { stream: string; inserted: number; updated: number; deleted: number }[],

@@ -31,10 +31,7 @@ interface Held extends Found {
   via: string | null
 }
 
-/**
- * Asks the database what a reader's role may do, by its own grants, by those of PUBLIC and by those of every role that it
- * is a member of. Grants show only what was added; this shows what holds.
- */
+/** By grants of the role, of PUBLIC and of every role that it is a member of: grants show only what was added, this shows what holds. */
 export async function verifyReader(
   warehouse: Warehouse,
   role: string,
