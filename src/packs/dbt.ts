@@ -1,4 +1,3 @@
-import { jinjaText, modelComment } from './escape.ts'
 import { checksOf, type Pack, type Relation, readChecks, referencesOf } from './relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
 
@@ -148,4 +147,14 @@ function stagingNote({ name, kind, about, key, columns }: Relation, measures: re
         : []),
     ],
   }
+}
+
+/** dbt renders whole files, with their comments, and the descriptions in them. */
+function jinjaText(text: string): string {
+  return text.replaceAll(/\{[{%#]/g, (mark) => `{{ '${mark}' }}`)
+}
+
+/** A comment in a model of dbt: it ends with its line. */
+function modelComment(text: string): string {
+  return `-- ${jinjaText(text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim())}`
 }

@@ -17,12 +17,7 @@ import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
  */
 
 /** For processes with one configuration. */
-export interface Queue {
-  name: string
-  api: PgBoss
-  warehouse: Warehouse
-  close(): Promise<void>
-}
+export type Queue = Awaited<ReturnType<typeof openQueue>>
 
 // Only the last resort: a window whose worker is gone or stuck is taken over long before.
 const EXPIRE_SECONDS = 4 * 3600
@@ -41,7 +36,7 @@ export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   return rows[0]!.there
 }
 
-export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal): Promise<Queue> {
+export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal) {
   return withRetries(warehouse, signal, async () => {
     const api = await createBoss(warehouse, { executeSql: (text, values) => warehouse.pool.query(text, values) })
     api.on('error', (error) => log.debug({ reason: messageOf(error) }, 'maintenance of the queue'))

@@ -2,11 +2,11 @@ import { sql } from 'kysely'
 import type { Day, Range } from '../core/day.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import { hasQueue } from './boss.ts'
-import { liveWorkers, type WorkerState } from './workers.ts'
+import { liveWorkers } from './workers.ts'
 
 /* The state of the queue, and windows that its runs gave up, for people to see until the days are read. */
 
-interface DeadWindow {
+export interface DeadWindow {
   id: number
   project: string
   stream: string
@@ -51,28 +51,21 @@ async function readDeadWindows(warehouse: Warehouse): Promise<DeadWindow[]> {
   return rows.map(({ from, to, ...window }) => ({ ...window, range: from === null ? undefined : { from, to } }))
 }
 
-export interface QueueStatus {
-  queue: string
-  /** `is_current` is false for workers of another configuration: they do nothing for the runs of this one. */
-  workers: (WorkerState & { is_current: boolean })[]
-  /** Windows that nobody has begun, and those being worked at. */
-  waiting: number
-  active: number
-  oldest: Date | null
-  dead: DeadWindow[]
-}
+export type QueueStatus = NonNullable<Awaited<ReturnType<typeof readQueueStatus>>>
 
 /** Undefined if this warehouse never had a queue. */
-export async function readQueueStatus(warehouse: Warehouse, queue: string): Promise<QueueStatus | undefined> {
+export async function readQueueStatus(warehouse: Warehouse, queue: string) {
   if (!(await hasQueue(warehouse))) return undefined
   const [workers, counts, dead] = await Promise.all([
     liveWorkers(warehouse),
+    // `oldest`: when the window that waits longest was put in.
     sql<{ waiting: number; active: number; oldest: Date | null }>`
       select count(*) filter (where state = 'queued') as waiting, count(*) filter (where state = 'taken') as active,
         min(queued_at) filter (where state = 'queued') as oldest
       from ops.run_windows`.execute(warehouse.db),
     readDeadWindows(warehouse),
   ])
+  // Workers of another configuration do nothing for the runs of this one.
   const known = workers.map((worker) => ({ ...worker, is_current: worker.queue === queue }))
   return { queue, workers: known, ...counts.rows[0]!, dead }
 }

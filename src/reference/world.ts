@@ -88,13 +88,7 @@ const DAY_MS = 86_400_000
 const { floor, max, min, round, sin, PI } = Math
 const SETTLED_MS = 3 * DAY_MS
 
-interface GeneratedChat {
-  first: Chat
-  second: Chat
-  /** When it appears, and when it is measured again. */
-  appearsAt: number
-  revisedAt: number
-}
+type GeneratedChat = ReturnType<typeof generateChat>
 
 export type World = ReturnType<typeof createWorld>
 
@@ -286,11 +280,12 @@ interface Asked {
   date: Day
 }
 
-function generateChat(seed: number, asked: Asked, epoch: number): GeneratedChat {
+function generateChat(seed: number, asked: Asked, epoch: number) {
   const { project, prompt, modelId, date } = asked
   const name = `${seed} ${project.id} ${prompt.id} ${modelId} ${date}`
   const random = seededRandom(hashText(name))
   const start = dayNumber(date) * DAY_MS
+  // When it appears, and when it is measured again.
   const appearsAt = start + random() * DAY_MS
   const revisedAt = start + DAY_MS + random() * 2 * DAY_MS
   const revised = random() < 0.3

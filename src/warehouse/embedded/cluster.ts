@@ -10,14 +10,7 @@ import { isRunning } from '../../core/process-identity.ts'
 
 /* The programs of Postgres, the user that runs them, and the data folder that they make. */
 
-/** How to run the programs of Postgres: it refuses root, and initdb refuses a user id without a name. */
-interface Programs {
-  how: string
-  /** Starts a program in a session of its own, so that signals of the terminal do not reach it. */
-  start(words: readonly string[], options: SpawnOptions): ChildProcess
-  /** As root the user may change: a user "postgres" is added, or the folder moves to where only root can enter. */
-  own(path: string): void
-}
+type Programs = ReturnType<typeof findPrograms>
 
 interface User {
   how: string
@@ -25,7 +18,8 @@ interface User {
   ids?: { uid: number; gid: number }
 }
 
-function findPrograms(folder: string): Programs {
+/** How to run the programs of Postgres: it refuses root, and initdb refuses a user id without a name. */
+function findPrograms(folder: string) {
   const native = findPackage()
   // Postgres may run as another user, who could read our variables: keys and passwords are not passed on.
   const env = { ...systemEnvironment(), ...linkLibraries(native, folder) }
@@ -33,11 +27,13 @@ function findPrograms(folder: string): Programs {
   const { how, prefix = [], ids } = chooseUser(bin('postgres'), folder)
   return {
     how,
-    start([name, ...rest], options) {
+    /** In a session of its own, so that signals of the terminal do not reach it. */
+    start([name, ...rest]: readonly string[], options: SpawnOptions): ChildProcess {
       const [program, ...args] = [...prefix, bin(name!), ...rest]
       return spawn(program!, args, { ...options, ...ids, env, detached: true })
     },
-    own(path) {
+    /** As root the user may change: a user "postgres" is added, or the folder moves to where only root can enter. */
+    own(path: string): void {
       const { uid, gid } = ids ?? { uid: 0, gid: 0 }
       if (process.getuid?.() === 0 && fs.statSync(path).uid !== uid)
         execFileSync('chown', ['-Rh', `${uid}:${gid}`, path])

@@ -7,14 +7,9 @@ import type { Warehouse } from '../connect.ts'
 
 /* The numbered files in sql/migrations, and what they make. Each is run once, in their order. Forward only. */
 
-export interface Migration {
-  version: number
-  name: string
-  text: string
-  checksum: string
-}
+export type Migration = ReturnType<typeof readMigrations>[number]
 
-export function readMigrations(): Migration[] {
+export function readMigrations() {
   const folder = packageFile('sql/migrations/')
   return readdirSync(fileURLToPath(folder))
     .filter((name) => /^\d{4}_\w+\.sql$/.test(name))

@@ -20,18 +20,7 @@ import { missingOf, type Relations, readRelations } from './stream-tables.ts'
  * service still has the rows. Ledger tables cannot.
  */
 
-interface Damage {
-  missing: MadeObject[]
-  /** Objects that cannot be recreated, and the advice. */
-  lost: string[]
-}
-
-interface Present {
-  relations: ReadonlyMap<string, Relations>
-  others: ReadonlySet<string>
-}
-
-async function readPresent(warehouse: Warehouse): Promise<Present> {
+async function readPresent(warehouse: Warehouse) {
   const { db, schema, opsSchema } = warehouse
   const { rows } = await sql<{ name: string }>`
     with ours as (select oid, nspname from pg_namespace where nspname in (${schema}, ${opsSchema}))
@@ -44,7 +33,7 @@ async function readPresent(warehouse: Warehouse): Promise<Present> {
   return { relations, others: new Set(rows.map(({ name }) => name)) }
 }
 
-function findDamage({ relations, others }: Present, warehouse: Warehouse): Damage {
+function findDamage({ relations, others }: Awaited<ReturnType<typeof readPresent>>, warehouse: Warehouse) {
   const { schema, opsSchema } = warehouse
   const isThere = (object: MadeObject) =>
     ['function', 'trigger'].includes(object.kind)
@@ -65,7 +54,11 @@ function findDamage({ relations, others }: Present, warehouse: Warehouse): Damag
       lost.push(`${name} lacks ${absent.join(', ')}: ${fix}`)
     }
   }
-  return { missing: gone.filter((object) => !isLost(object)), lost }
+  return {
+    missing: gone.filter((object) => !isLost(object)),
+    /** Objects that cannot be recreated, and the advice. */
+    lost,
+  }
 }
 
 /** Returns a sentence on it. Throws if something cannot be made again. */

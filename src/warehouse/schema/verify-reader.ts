@@ -6,13 +6,7 @@ import { batch, Db, oneConnection, runText } from '../database.ts'
 import type { Restriction } from './restrict-reader.ts'
 import { fillIn } from './sql-files.ts'
 
-export interface ReaderVerdict {
-  relations: number
-  closed: string[]
-  problems: string[]
-  /** False if the database could not be asked as a restricted role. */
-  wasAsked?: boolean
-}
+export type ReaderVerdict = Awaited<ReturnType<typeof verifyReader>>
 
 interface Verified {
   closedSchemas: readonly string[]
@@ -32,11 +26,7 @@ interface Held extends Found {
 }
 
 /** By grants of the role, of PUBLIC and of every role that it is a member of: grants show only what was added, this shows what holds. */
-export async function verifyReader(
-  warehouse: Warehouse,
-  role: string,
-  { closedSchemas, projects, unused }: Verified,
-): Promise<ReaderVerdict> {
+export async function verifyReader(warehouse: Warehouse, role: string, { closedSchemas, projects, unused }: Verified) {
   const { db, schema } = warehouse
   const basics = await sql<{ connect: boolean; usage: boolean; relations: number; closed: string[] }>`
     select has_database_privilege(${role}, current_database(), 'connect') as connect,
