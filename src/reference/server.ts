@@ -26,15 +26,7 @@ interface ReferenceOptions {
 
 type ReferenceRequest = Omit<Call, 'key'> & { status: number }
 
-export interface ReferenceService {
-  url: string
-  world: World
-  /** Every request since the start, or since it was emptied. */
-  requests: ReferenceRequest[]
-  setFaults(faults: FaultSettings): void
-  setExtras(extras: 'all' | readonly ExtraOperation[]): void
-  close(): Promise<void>
-}
+export type ReferenceService = Awaited<ReturnType<typeof startReference>>
 
 interface Answer {
   status: number
@@ -46,7 +38,7 @@ const REQUESTS_KEPT = 20_000
 const HUNG = 0
 const CREATED = 201
 
-export async function startReference(options: ReferenceOptions): Promise<ReferenceService> {
+export async function startReference(options: ReferenceOptions) {
   const { world } = options
   let faults = faultsSchema.parse(options.faults ?? {})
   let random = seededRandom(faults.seed)
@@ -223,13 +215,14 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}/v1`,
     world,
+    /** Every request since the start, or since it was emptied. */
     requests: seen,
     setFaults,
-    setExtras: (offered) => {
+    setExtras: (offered: typeof extras) => {
       extras = offered
     },
     close: () =>
-      new Promise((done) => {
+      new Promise<void>((done) => {
         server.close(() => done())
         server.closeAllConnections()
       }),
