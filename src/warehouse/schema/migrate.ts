@@ -7,11 +7,11 @@ import type { Warehouse } from '../connect.ts'
 import { batch, runText } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
-import { type Migration, readMigrations, withSchemas } from './migrations.ts'
+import { type Migration, readMigrations } from './migrations.ts'
 import { applyRelations } from './relations.ts'
 import { findForeignObjects, findNamesakes, repairMigrated } from './repair.ts'
 import { applyRestrictions } from './restrict-reader.ts'
-import { runQuery } from './sql-files.ts'
+import { fillIn, runQuery } from './sql-files.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
@@ -108,7 +108,7 @@ async function applyFiles(tx: Transaction): Promise<string[]> {
   }
   const applied: string[] = []
   for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
-    await runText(tx.db, withSchemas(text, tx))
+    await runText(tx.db, fillIn(text, tx))
     await sql`insert into ops.migrations (version, name, checksum) values (${version}, ${name}, ${checksum})`.execute(
       tx.db,
     )

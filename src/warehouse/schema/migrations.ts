@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { quote } from '../../core/identifier.ts'
 import { packageFile } from '../../core/package-files.ts'
 import type { Warehouse } from '../connect.ts'
+import { fillIn } from './sql-files.ts'
 
 /* The numbered files in sql/migrations, and what they make. Each is run once, in their order. Forward only. */
 
@@ -19,10 +19,6 @@ export function readMigrations() {
       const checksum = createHash('sha256').update(text).digest('hex')
       return { version: Number(name.slice(0, 4)), name, text, checksum }
     })
-}
-
-export function withSchemas(text: string, { schema, opsSchema }: Warehouse): string {
-  return text.replaceAll('{schema}', quote(schema)).replaceAll('{ops}', quote(opsSchema))
 }
 
 export interface MadeObject {
@@ -48,7 +44,7 @@ export function madeByMigrations(warehouse: Warehouse): MadeObject[] {
   const drop = (name: string) => {
     made = made.filter((object) => nameOf(object) !== name)
   }
-  for (const sql of readMigrations().flatMap(({ text }) => statementsOf(withSchemas(text, warehouse)))) {
+  for (const sql of readMigrations().flatMap(({ text }) => statementsOf(fillIn(text, warehouse)))) {
     // Blocks drop tables only if nobody made a view of them.
     if (sql.startsWith('do $$'))
       for (const [, schema, name] of sql.matchAll(/'drop table "(\w+)"\.(\w+)'/g)) drop(`table ${schema}.${name}`)

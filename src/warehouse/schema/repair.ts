@@ -8,10 +8,10 @@ import { definedStream } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { Warehouse } from '../connect.ts'
-import { runText } from '../database.ts'
+import { runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
-import { type MadeObject, madeByMigrations, nameOf, withSchemas } from './migrations.ts'
+import { type MadeObject, madeByMigrations, nameOf } from './migrations.ts'
 import { runQuery } from './sql-files.ts'
 import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 
@@ -67,8 +67,10 @@ export async function repairMigrated(tx: Transaction): Promise<string[]> {
   const { missing, lost } = findDamage(await readPresent(tx), tx)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
   if (missing.length === 0) return []
-  for (const { sql: text } of missing)
-    await runText(db, withSchemas(text, tx).replace(/^create trigger/, 'create or replace trigger'))
+  await runTexts(
+    db,
+    missing.map((object) => object.sql.replace(/^create trigger/, 'create or replace trigger')),
+  )
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
   // Views that read a report are recreated from its text.
   await sql`delete from ops.views where name = any(${names('function')})`.execute(db)
