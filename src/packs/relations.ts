@@ -28,7 +28,7 @@ export interface Relation {
   /** The columns that are unique together. A null counts as a value. */
   key: string[]
   columns: Column[]
-  /** The configured stream that fills it, if one does. */
+  /** The configured stream that fills it. */
   stream?: string
   /** True if the rows of a day and brand add up to the report by day. */
   addsUp?: boolean

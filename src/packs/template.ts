@@ -19,7 +19,7 @@ function escapeUnprintable(text: string): string {
   return text.replaceAll(UNPRINTABLE, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
-/** In quotes, as YAML and PromQL take it. */
+/** As YAML and PromQL take it. */
 function quotedText(text: string): string {
   return escapeUnprintable(JSON.stringify(text))
 }

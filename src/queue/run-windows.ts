@@ -48,7 +48,7 @@ export interface WindowResult {
 
 export interface WindowCost {
   seconds: number
-  /** How often each HTTP status was answered; "none" if there was no answer. */
+  /** "none" if there was no answer. */
   statuses: Record<string, number>
 }
 

@@ -120,7 +120,7 @@ export async function voidRequestsOf({ db }: Warehouse, owner: string): Promise<
     where state->'underWay' ? ${owner}`.execute(db)
 }
 
-/** The remaining requests of each project, as the service last reported to any process. */
+/** As the service last reported to any process. */
 export async function readBudgets({ db }: Warehouse): Promise<Map<string, BudgetView>> {
   const now = sql<number>`(extract(epoch from clock_timestamp()) * 1000)::float8`.as('now')
   const rows = await db.selectFrom('ops.request_budgets').select(['project_id', 'state', 'per_minute', now]).execute()
@@ -149,7 +149,7 @@ export class BudgetWatch {
     private readonly hasOthers: boolean,
   ) {}
 
-  /** For how long the project should be left alone; zero where its next request goes soon. */
+  /** Zero if the next request of the project goes soon. */
   async spentForMs({ id, caller }: SyncedProject): Promise<number> {
     if (!this.hasOthers) return 0
     const { client, warehouse, config } = this.services

@@ -284,7 +284,7 @@ const LONGEST_PAUSE_MS = 30_000
 
 /** How a worker holds itself back after faults of its own: longer each time, until something works again. */
 class BackOff {
-  /** Why; null while all is well. */
+  /** Null while all is well. */
   reason: string | null = null
   private failedAt = 0
   private pauseMs = 0

@@ -36,12 +36,11 @@ export async function signOut({ db }: Warehouse, id: string): Promise<void> {
   await db.deleteFrom('ops.workers').where('worker_id', '=', id).execute()
 }
 
-/** Workers that were not heard of for a day are forgotten; until then they say which queues are used. */
+/** Until then they say which queues are used. */
 export async function forgetWorkers({ db }: Warehouse): Promise<void> {
   await db.deleteFrom('ops.workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
 }
 
-/** The workers that were heard of lately and are not seen to be dead. */
 export async function liveWorkers({ db }: Warehouse): Promise<WorkerState[]> {
   const rows = await db
     .selectFrom('ops.workers')

@@ -31,7 +31,7 @@ interface Source {
   domainKind: string
   url: string
   pageKind: string
-  /** Another kind under which a filter finds it: slices by classification overlap. */
+  /** Slices by classification overlap. */
   otherKind: string | undefined
   cited: number
 }

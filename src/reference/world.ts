@@ -25,7 +25,6 @@ export interface WorldOptions {
   prompts?: number
   /** How many, or their names. */
   models?: number | string[]
-  /** Brand names full of quotes, tabs, backslashes and other scripts. */
   awkward?: boolean
   /** False: every day is final at once, today too. */
   restating?: boolean
@@ -144,7 +143,6 @@ export function createWorld(options: WorldOptions = {}) {
       return chats
     },
 
-    /** Channels behind which another model was put. */
     movedChannels: new Map<string, string>(),
 
     /** A chat by its id, if a day that was asked for has it. */

@@ -4,7 +4,7 @@ import { createRedactor, decoded } from '../core/redactor.ts'
 import { clip, helpOn } from '../core/text.ts'
 import { isStatementPooling } from './retry.ts'
 
-/** Explains a server's refusal and gives advice. Wrong settings and a server that is away are different failures. */
+/** Wrong settings and a server that is away are different failures. */
 interface Hint {
   away: boolean
   text: string
@@ -48,7 +48,7 @@ const BY_MESSAGE: [RegExp, Hint][] = [
   ],
 ]
 
-/** The error for a database that cannot be used: bad settings, or a server that is away. It shows no part of a password. */
+/** It shows no part of a password. */
 export function databaseFailure(url: string, error: unknown): UsageError | TransientError {
   const { hostname, port, pathname, password } = new URL(url)
   const address = `${hostname || 'localhost'}:${port || 5432}${pathname}`
@@ -59,7 +59,6 @@ export function databaseFailure(url: string, error: unknown): UsageError | Trans
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)
 }
 
-/** Advice if a statement is refused because of the configured server or role. */
 export function settingHint(error: unknown): string | undefined {
   if (codeOf(error) === '25006') return HINTS['25006']!.text
   if (isStatementPooling(error)) return 'Set pool_mode = transaction in the pooler, or connect to the server directly'

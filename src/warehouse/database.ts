@@ -24,7 +24,6 @@ import { IDENTIFIER, quote } from '../core/identifier.ts'
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
 export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale' | 'unreconciled'
 
-/** The ops schema: the ledger and the queue's own tables. */
 export interface OpsTables {
   runs: {
     run_id: Generated<number>
@@ -280,12 +279,10 @@ async function rowsOfAll(answer: unknown): Promise<unknown> {
   return Array.isArray(result) ? { rows: result.map(({ rows }) => rows) } : result
 }
 
-/** Its parameters are numbered. */
 export async function runText<Row>(db: Db, text: string, values: readonly unknown[] = []): Promise<Row[]> {
   return (await db.executeQuery<Row>(CompiledQuery.raw(text, [...values]))).rows
 }
 
-/** Runs statements in one message. */
 export async function runTexts(db: Db, texts: readonly string[]): Promise<void> {
   if (texts.length > 0) await runText(db, texts.join(';\n'))
 }

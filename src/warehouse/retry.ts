@@ -47,7 +47,6 @@ export function isAway(error: unknown): boolean {
   )
 }
 
-/** True if trying again, perhaps on another connection, may work. */
 export function isTransient(error: unknown): boolean {
   return error instanceof TransientError || isContention(error) || isAway(error)
 }

@@ -7,7 +7,7 @@ import { inTransaction } from './transaction.ts'
 export interface SidePoolOptions {
   name: string
   connections: number
-  /** How many callers may wait for a connection, and for how long, a new one included. Others get an OverloadedError. */
+  /** So many callers wait for a connection, for so long, a new one included. Others get an OverloadedError. */
   waiting: number
   patienceMs: number
   limitMs: number

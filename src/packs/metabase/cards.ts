@@ -103,7 +103,6 @@ export function questionCard(question: Question, template: MetabaseTemplate, dat
   return { name, view, make }
 }
 
-/** A view to start from, with names and meanings of its columns. */
 export function modelCard(
   [name, view]: readonly [string, BiView],
   template: MetabaseTemplate,

@@ -9,7 +9,6 @@ import { metricCards, modelCard, questionCard, readMetabaseTemplate, readQuestio
 
 interface Ensured {
   id: number
-  /** False if it was there and was updated. */
   made: boolean
 }
 
@@ -164,7 +163,7 @@ interface Placed {
 /** By the name of a filter, the model and the field that list its values. */
 type Lists = Record<string, { card: number; field: number }>
 
-/** Makes the dashboard, or adds to it what it lacks. What people added, moved or filtered by stays as it is. */
+/** What people added, moved or filtered by stays as it is. */
 async function ensureDashboard(
   metabase: Metabase,
   { name, collection, lists }: { name: string; collection: number; lists: Lists },

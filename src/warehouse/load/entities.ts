@@ -19,7 +19,7 @@ interface EntitySave {
   mayRename: boolean
 }
 
-/** Fills brands, topics, tags and models with what rows name. Returns what to remember once the transaction commits. */
+/** Returns what to remember once the transaction commits. */
 export async function saveEntities(tx: Transaction, save: EntitySave): Promise<EntityMemory> {
   const { projectId, entities, labels, memory, mayRename } = save
   const fresh: EntityMemory = new Map()

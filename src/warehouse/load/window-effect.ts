@@ -22,7 +22,7 @@ export interface DayLoss {
 export interface Effect extends Change {
   unchanged: number
   byDay: Map<Day, Change>
-  /** How many rows the table has on each day of the window afterwards. */
+  /** Of the table, afterwards. */
   rowsByDay: ReadonlyMap<Day, number>
   /** Rows that had days outside the window before. */
   movedFrom: ReadonlyMap<Day, number>

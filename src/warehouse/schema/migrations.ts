@@ -26,7 +26,6 @@ export interface MadeObject {
   schema: string
   name: string
   table?: string
-  /** The statements that make it as it is now. */
   sql: string
 }
 
@@ -71,7 +70,7 @@ function changeOf(sql: string): { verb: string; object: MadeObject } | undefined
   return { verb, object: { kind, schema, ...named, sql } as MadeObject }
 }
 
-/** Splits at semicolons that end a line, outside of the bodies of functions. */
+/** At semicolons that end a line, outside of the bodies of functions. */
 function statementsOf(text: string): string[] {
   const statements: string[] = []
   let statement = ''

@@ -134,7 +134,7 @@ async function refuseDependents({ db, schema }: Warehouse, table: string, allowe
   )
 }
 
-/** Objects that users added to the table and that would be missing afterwards. */
+/** What users added to the table would be missing afterwards. */
 async function refuseExtras({ db }: Transaction, table: string): Promise<void> {
   const { rows } = await sql<{ name: string }>`
     select 'row level security' as name from pg_class where oid = to_regclass(${table}) and relrowsecurity
@@ -153,7 +153,6 @@ async function refuseExtras({ db }: Transaction, table: string): Promise<void> {
   )
 }
 
-/** For the new table and its columns. */
 async function grantsOf({ db }: Transaction, table: string): Promise<{ statement: string }[]> {
   const { rows } = await sql<{ statement: string }>`
     select format('grant %s on %s to %s%s', a.privilege_type || o.columns, ${table}::text,

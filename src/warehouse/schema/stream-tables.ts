@@ -29,7 +29,6 @@ export async function readRelations({ db }: Warehouse, schema: string): Promise<
   return new Map(rows.map(({ name, columns }) => [name, new Set(columns)]))
 }
 
-/** The reports that have tables, configured or not. */
 export async function readReports({ db }: Warehouse): Promise<ReportConfig[]> {
   const known = await db
     .selectFrom('ops.reports')

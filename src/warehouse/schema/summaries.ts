@@ -232,7 +232,7 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
   return renewed
 }
 
-/** Computes the first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
+/** The first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
 async function renewProject({ db }: Transaction, table: RawBuilder<unknown>, projectId: string): Promise<void> {
   const first = sql`(select min(date) from ${table} where project_id = ${projectId})`
   await sql`

@@ -128,7 +128,7 @@ function ownersWithoutDefaults(role: string, schema: string): RawBuilder<Found> 
     order by 1`
 }
 
-/** Asks the database whether a role sees only its projects. `wasAsked` is false if it could not be asked as that role. */
+/** `wasAsked` is false if the database could not be asked as that role. */
 async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction, unused: readonly string[]) {
   const { db, schema } = warehouse
   const used = await runText<{ name: string; hasPolicies: boolean; isReadable: boolean }>(

@@ -15,7 +15,6 @@ import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 export interface ViewResult {
   made: BiView[]
   remade: BiView[]
-  /** Views that were not made or not renewed, and why. */
   left: { name: BiView; reason: string }[]
   /** Views that are there but have no rows, and why. */
   empty: { name: BiView; reason: string }[]
