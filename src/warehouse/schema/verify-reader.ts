@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import { codeOf } from '../../core/errors.ts'
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
-import { batch, Db, oneConnection, runText } from '../database.ts'
+import { batch, Db, oneConnection } from '../database.ts'
 import type { Restriction } from './restrict-reader.ts'
 import { fillIn } from './sql-files.ts'
 
@@ -131,15 +131,12 @@ function ownersWithoutDefaults(role: string, schema: string): RawBuilder<Found> 
 /** `wasAsked` is false if the database could not be asked as that role. */
 async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction, unused: readonly string[]) {
   const { db, schema } = warehouse
-  const used = await runText<{ name: string; hasPolicies: boolean; isReadable: boolean }>(
-    db,
-    fillIn(
-      `select * from (select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege($1, oid, 'select') as "isReadable"
-         from ({part restricted_relations}) r where not is_ops) r where "isReadable" or relname <> all($2)`,
-      warehouse,
-    ),
-    [role, unused],
-  )
+  const part = (name: string) => sql.raw(fillIn(`{part ${name}}`, warehouse))
+  const { rows: used } = await sql<{ name: string; hasPolicies: boolean; isReadable: boolean }>`
+    select * from (
+      select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege(${role}, oid, 'select') as "isReadable"
+      from (${part('restricted_relations')}) r where not is_ops
+    ) r where "isReadable" or relname <> all(${unused})`.execute(db)
   const { rows: others } = await sql<{ problem: string }>`
     select ${role} || format(' can read %I.%I, which is not restricted to its projects', n.nspname, c.relname) as problem
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -150,15 +147,12 @@ async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restr
     from pg_roles r where r.rolname <> ${role} and pg_has_role(${role}, r.oid, 'member')
       and has_table_privilege(r.oid, to_regclass(quote_ident(${schema}) || '.projects'), 'select')
     order by 1`.execute(db)
-  const collected = await runText<Found>(
+  const { rows: collected } = await sql<Found>`
+    with relation as (select r.*, has_project and not is_view as has_policies from (${part('restricted_relations')}) r),
+      hidden as (${part('hidden_texts')})
+    select distinct format('%I.%I.%I', nspname, relname, hidden.attname) as name from hidden
+    join pg_stats on (schemaname, tablename, pg_stats.attname) = (nspname, relname, hidden.attname) order by 1`.execute(
     db,
-    fillIn(
-      `with relation as (select r.*, has_project and not is_view as has_policies from ({part restricted_relations}) r),
-         hidden as ({part hidden_texts})
-       select distinct format('%I.%I.%I', nspname, relname, hidden.attname) as name from hidden
-       join pg_stats on (schemaname, tablename, pg_stats.attname) = (nspname, relname, hidden.attname) order by 1`,
-      warehouse,
-    ),
   )
   const tables = used.filter(({ hasPolicies }) => hasPolicies).map(({ name }) => name)
   const seen = await askAs(warehouse, { role, projects }, tables)
