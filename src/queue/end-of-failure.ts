@@ -1,16 +1,9 @@
 import { type FailureCode, failureRule } from '../core/failure-code.ts'
 
 interface FailureEnd {
-  /**
-   * - `discard`: the run that asked for it is over.
-   * - `release`: it goes back to the queue, for another worker.
-   * - `lose`: the same, and it counts as lost: too many losses end it.
-   * - `retry`: it goes back to the queue and counts as a failed attempt.
-   * - `return`: the process of the run tries it, and what that finds is final.
-   * - `report`: it failed.
-   */
+  /** What becomes of the window: src/README.md has a table of these. */
   end: 'discard' | 'release' | 'lose' | 'retry' | 'return' | 'report'
-  /** It pauses before it takes another window. */
+  /** The worker pauses before it takes another window. */
   backsOff: boolean
 }
 
