@@ -5,15 +5,16 @@ import type { World } from './world.ts'
 
 /* Changes to the world that the live service makes too: history rewritten, things deleted and renamed. */
 
-const project = { project_id: z.string() }
+const action = <Name extends string, Fields extends z.ZodRawShape>(name: Name, fields: Fields) =>
+  z.strictObject({ action: z.literal(name), project_id: z.string(), ...fields })
 
 export const changeSchema = z.discriminatedUnion('action', [
-  z.strictObject({ action: z.literal('rewrite_days'), ...project, days: z.array(z.string().refine(isDay)) }),
-  z.strictObject({ action: z.literal('delete_prompt'), ...project, prompt_id: z.string() }),
-  z.strictObject({ action: z.literal('delete_topic'), ...project, topic_id: z.string() }),
-  z.strictObject({ action: z.literal('rename_brand'), ...project, brand_id: z.string(), name: z.string() }),
-  z.strictObject({ action: z.literal('move_channel'), ...project, channel_id: z.string(), model_id: z.string() }),
-  z.strictObject({ action: z.literal('drop_chat'), ...project, chat_id: z.string() }),
+  action('rewrite_days', { days: z.array(z.string().refine(isDay)) }),
+  action('delete_prompt', { prompt_id: z.string() }),
+  action('delete_topic', { topic_id: z.string() }),
+  action('rename_brand', { brand_id: z.string(), name: z.string() }),
+  action('move_channel', { channel_id: z.string(), model_id: z.string() }),
+  action('drop_chat', { chat_id: z.string() }),
 ])
 type Change = z.infer<typeof changeSchema>
 

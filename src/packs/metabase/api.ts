@@ -22,23 +22,20 @@ const listOf = <T extends z.ZodType>(item: T) =>
   z.union([z.array(item), z.object({ data: z.array(item) }).transform(({ data }) => data)])
 const orEmpty = <T extends z.ZodType>(list: T) => z.preprocess((value) => value ?? [], list)
 
-const collection = z.object({
+const collection = named.extend({
   // The root collection has a word for an id.
   id: z.union([z.number(), z.string()]),
-  name: z.string(),
   /** The ids above it: "/" for one that lies in the root. */
   location: z.string().nullish(),
   personal_owner_id: z.number().nullish(),
 })
 
-const field = z.object({
-  id: z.number(),
-  name: z.string(),
+const field = named.extend({
   base_type: z.string(),
   semantic_type: z.string().nullish(),
   fk_target_field_id: z.number().nullish(),
 })
-const table = z.object({ id: z.number(), name: z.string(), schema: z.string().nullish(), fields: z.array(field) })
+const table = named.extend({ schema: z.string().nullish(), fields: z.array(field) })
 export type Field = z.infer<typeof field>
 export type Table = z.infer<typeof table>
 
