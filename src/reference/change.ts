@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { isDay } from '../core/day.ts'
 import { hashText } from './names.ts'
-import type { World } from './world.ts'
+import type { Project, World } from './world.ts'
 
 /* Changes to the world that the live service makes too: history rewritten, things deleted and renamed. */
 
@@ -18,18 +18,16 @@ export const changeSchema = z.discriminatedUnion('action', [
 ])
 type Change = z.infer<typeof changeSchema>
 
-export function changeWorld(world: World, change: Change): void {
-  const found = world.project(change.project_id)
-  if (found === undefined) return
+export function changeWorld(world: World, project: Project, change: Change): void {
   switch (change.action) {
     case 'rewrite_days':
-      return world.rewriteDays(found, change.days)
+      return world.rewriteDays(project, change.days)
     case 'delete_prompt':
-      return world.deletePrompt(found, change.prompt_id)
+      return world.deletePrompt(project, change.prompt_id)
     case 'delete_topic':
-      return world.deleteTopic(found, change.topic_id)
+      return world.deleteTopic(project, change.topic_id)
     case 'rename_brand':
-      return world.renameBrand(found, change.brand_id, change.name)
+      return world.renameBrand(project, change.brand_id, change.name)
     case 'move_channel':
       return void world.movedChannels.set(change.channel_id, change.model_id)
     case 'drop_chat':

@@ -89,9 +89,9 @@ export async function startReference(options: ReferenceOptions) {
       case 'POST /control/world': {
         const { data, error } = changeSchema.safeParse(body)
         if (error !== undefined) return { status: 400, body: { message: z.prettifyError(error) } }
-        if (world.project(data.project_id) === undefined)
-          return { status: 400, body: { message: 'project_id: there is no such project' } }
-        changeWorld(world, data)
+        const project = world.project(data.project_id)
+        if (project === undefined) return { status: 400, body: { message: 'project_id: there is no such project' } }
+        changeWorld(world, project, data)
         return { status: 200, body: { changed: data } }
       }
       case 'GET /v1/openapi.json':

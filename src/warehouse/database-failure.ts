@@ -18,6 +18,7 @@ const START =
   'or set DATABASE_URL=embedded'
 const ESCAPE = 'percent-encode @ : / ? # and % in it'
 
+const STOPPING = away('The server is shutting down: try again when it is back')
 const HINTS: Record<string, Hint> = {
   '28P01': wrong(`The user or the password is wrong: correct them in DATABASE_URL, and ${ESCAPE}`),
   '28000': wrong(
@@ -27,8 +28,8 @@ const HINTS: Record<string, Hint> = {
   '42501': wrong('The role may not connect to this database: grant connect on the database to it'),
   '25006': wrong('The server can only be read, as a standby can: name the primary in DATABASE_URL'),
   '53300': away('The server has no connection left: close others, raise max_connections, or lower source.concurrency'),
-  '57P01': away('The server is shutting down: try again when it is back'),
-  '57P02': away('The server is shutting down: try again when it is back'),
+  '57P01': STOPPING,
+  '57P02': STOPPING,
   '57P03': away('The server is starting, stopping or recovering: try again in a moment'),
 }
 
