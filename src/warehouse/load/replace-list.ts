@@ -16,6 +16,8 @@ export interface ListEffect extends Omit<Effect, 'byDay' | 'rowsByDay' | 'movedF
   regrouped: Dimension[]
 }
 
+const NOTHING = { inserted: 0, updated: 0, deleted: 0, unchanged: 0, held: undefined, regrouped: [] }
+
 type Child = NonNullable<ListStream['children']>[number]
 
 interface ListLoad {
@@ -40,15 +42,14 @@ export async function replaceList(
   const { projectId, stream } = load
   if (isAsAnswered(before, load)) {
     const { length } = load.rows
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
+    return { ...NOTHING, unchanged: length, rows: length }
   }
   const staged = await stageRows(tx, stream, load.rows)
   const statements = listStatements(staged, stream, projectId)
   const { rows } = await statements.compare.execute(db)
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
-  if (held !== undefined)
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, regrouped: [] }
+  if (held !== undefined) return { ...NOTHING, rows: present, held }
   const deleted = load.mayDelete ? vanishing : 0
   if (deleted > 0) await statements.remove.execute(db)
   // Windows that load meanwhile may add rows to a shared table: those are updated like rows that were there before.
