@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals'
 import { sql } from 'kysely'
-import { batch, bindDatabase, connectionsOf, dataTable, writtenOut } from '../src/warehouse/database.ts'
+import { batch, connectionsOf, Db, dataTable, writtenOut } from '../src/warehouse/database.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { createDatabase } from './support/postgres.ts'
 
@@ -67,22 +67,20 @@ test('tables of both schemas are found, whatever the schemas are called', async 
   const { warehouse } = await createDatabase()
   const named = { schema: 'Odd "name" $1', opsSchema: `o'ps ${'x'.repeat(50)}` }
 
-  const db = bindDatabase(named, connectionsOf(warehouse.pool))
+  const db = new Db(named, connectionsOf(warehouse.pool))
   for (const name of [named.schema, named.opsSchema]) await sql`create schema ${sql.id(name)}`.execute(db)
   await sql`create table ${dataTable('prompts')} (prompt_id text)`.execute(db)
-  await sql`create table ${sql.table('ops.runs')} (run_id int8 default 7, host text)`.execute(db)
-  await batch(
-    db,
-    sql`insert into ${dataTable('prompts')} values (${'$1'})`,
-    sql`insert into ${sql.table('ops.runs')} default values`,
-  )
+  await sql`create table ops.runs (run_id int8 default 7, host text)`.execute(db)
+  await batch(db, sql`insert into ${dataTable('prompts')} values (${'$1'})`, sql`insert into ops.runs default values`)
   expect(await db.selectFrom('data.prompts as p').select('p.prompt_id').execute()).toEqual([{ prompt_id: '$1' }])
   expect(await db.selectFrom('ops.runs').select('ops.runs.run_id').execute()).toEqual([{ run_id: 7 }])
+  const texts = sql`select 'my data.x' as text, 1 as "my ops.x" from ops.runs`
+  expect((await texts.execute(db)).rows).toEqual([{ text: 'my data.x', 'my ops.x': 1 }])
 })
 
 test('schemas may be called like the words that stand for them, and queries stand inside of others', async () => {
   const { warehouse } = await createDatabase()
-  const db = bindDatabase({ schema: 'ops', opsSchema: 'ops_ops' }, connectionsOf(warehouse.pool))
+  const db = new Db({ schema: 'ops', opsSchema: 'ops_ops' }, connectionsOf(warehouse.pool))
   for (const name of ['ops', 'ops_ops']) await sql`create schema ${sql.id(name)}`.execute(db)
   await sql`create table ${dataTable('prompts')} (prompt_id text default 'p')`.execute(db)
   await sql`insert into ${dataTable('prompts')} default values`.execute(db)

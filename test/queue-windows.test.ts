@@ -19,7 +19,7 @@ import {
 import { createSharedBudget } from '../src/queue/shared-budget.ts'
 import { heartbeat, reapWindows } from '../src/queue/workers.ts'
 import { StreamSet } from '../src/streams/registry.ts'
-import { bindDatabase } from '../src/warehouse/database.ts'
+import { Db } from '../src/warehouse/database.ts'
 import { inTransaction } from '../src/warehouse/transaction.ts'
 import { until } from './support/cli.ts'
 import { closeLater } from './support/close-later.ts'
@@ -374,7 +374,7 @@ describe('pg-boss', () => {
 describe('the shared request budget', () => {
   test('falls back to a local budget if the database does not answer', async () => {
     const broken = {
-      db: bindDatabase({ schema: 'x', opsSchema: 'x_ops' }, () => Promise.reject(new Error('gone'))),
+      db: new Db({ schema: 'x', opsSchema: 'x_ops' }, () => Promise.reject(new Error('gone'))),
     } as never
     const budget = createSharedBudget(broken, 'p', { perMinute: 5, owner: 'a', log: quiet })
     const permit = await budget.acquire()

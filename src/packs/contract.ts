@@ -42,7 +42,7 @@ function objectOf(relation: Relation): object {
     description: about,
     dataGranularityDescription: `One row for each ${key.join(', ')}.`,
     properties: columns.map((column) => propertyOf(relation, column)),
-    ...(relationships.length === 0 ? {} : { relationships }),
+    ...(relationships.length > 0 && { relationships }),
   }
 }
 
@@ -55,10 +55,10 @@ function propertyOf({ key, columns }: Relation, { name, about, type, required, s
     description: about,
     logicalType: LOGICAL[type],
     physicalType: type,
-    ...(share ? { logicalTypeOptions: { minimum: /^(change|lead|gap)/.test(name) ? -1 : 0, maximum: 1 } } : {}),
-    ...(required ? { required: true } : {}),
-    ...(position >= 0 && primary ? { primaryKey: true, primaryKeyPosition: position + 1 } : {}),
-    ...(type === 'text[]' ? { items: { logicalType: 'string', physicalType: 'text' } } : {}),
+    ...(share && { logicalTypeOptions: { minimum: /^(change|lead|gap)/.test(name) ? -1 : 0, maximum: 1 } }),
+    ...(required && { required: true }),
+    ...(position >= 0 && primary && { primaryKey: true, primaryKeyPosition: position + 1 }),
+    ...(type === 'text[]' && { items: { logicalType: 'string', physicalType: 'text' } }),
   }
 }
 

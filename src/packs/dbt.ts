@@ -1,4 +1,3 @@
-import { jinjaText, modelComment } from './escape.ts'
 import { checksOf, type Pack, type Relation, readChecks, referencesOf } from './relations.ts'
 import { fill, parseTemplate, readRatios, readTemplate, yamlFile } from './template.ts'
 
@@ -51,7 +50,7 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   return {
     ...Object.fromEntries(files.map((path) => [path, fill(readTemplate(`dbt/${path}`), values)])),
     'macros/visibility_sync.sql': `${readTemplate('dbt/macros/visibility_sync.sql')}${checkMacros()}`,
-    ...(values.daily === '' ? {} : { 'models/marts/marts.yml': yamlFile(marts) }),
+    ...(values.daily !== '' && { 'models/marts/marts.yml': yamlFile(marts) }),
     ...Object.fromEntries(
       grains.map((grain) => [
         `models/marts/brand_days_by_${grain.by}.sql`,
@@ -70,7 +69,6 @@ export function dbtFiles({ relations, values }: Pack): Record<string, string> {
   }
 }
 
-/** The checks as tests of dbt. */
 function checkMacros(): string {
   const source = (name: string) => `{{ source('visibility', ${name}) }}`
   const names = {
@@ -92,7 +90,7 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
     return {
       name,
       description: jinjaText(about),
-      ...(stream === undefined ? {} : { config: fill(freshness, { stream }) }),
+      ...(stream !== undefined && { config: fill(freshness, { stream }) }),
       data_tests: [
         { unique_key: { arguments: { columns: key } } },
         ...referencesOf(relation)
@@ -111,7 +109,7 @@ function sourcesOf(relations: readonly Relation[], daily: unknown): object {
         name: column.name,
         description: jinjaText(column.about),
         data_type: column.type,
-        ...(column.required ? { data_tests: ['not_null'] } : {}),
+        ...(column.required && { data_tests: ['not_null'] }),
       })),
     }
   })
@@ -149,4 +147,14 @@ function stagingNote({ name, kind, about, key, columns }: Relation, measures: re
         : []),
     ],
   }
+}
+
+/** dbt renders whole files, with their comments, and the descriptions in them. */
+function jinjaText(text: string): string {
+  return text.replaceAll(/\{[{%#]/g, (mark) => `{{ '${mark}' }}`)
+}
+
+/** A comment in a model of dbt: it ends with its line. */
+function modelComment(text: string): string {
+  return `-- ${jinjaText(text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim())}`
 }

@@ -19,7 +19,7 @@ const MAKERS = {
 }
 export type Tool = keyof typeof MAKERS
 
-/** The files for a tool by their paths, for this configuration and, if any are named, for these projects alone. */
+/** By their paths, for all projects if none are named. */
 export function packFiles(
   tool: Tool,
   config: Config,

@@ -15,11 +15,8 @@ import { parseTemplate, type Values } from './template.ts'
 export interface Column {
   name: string
   about: string
-  /** As Postgres names it. */
   type: string
-  /** A number from -1 to 1 that is read as a percentage. */
   share: boolean
-  /** Part of the key, and never null. */
   required: boolean
 }
 
@@ -31,13 +28,12 @@ export interface Relation {
   /** The columns that are unique together. A null counts as a value. */
   key: string[]
   columns: Column[]
-  /** The configured stream that fills it, if one does. */
+  /** The configured stream that fills it. */
   stream?: string
   /** True if the rows of a day and brand add up to the report by day. */
   addsUp?: boolean
 }
 
-/** How the warehouse is used. */
 export interface Use {
   /** Views by model that are replaced by their twins by channel. */
   channelViews: ReadonlySet<string>
@@ -166,7 +162,6 @@ export function isShare(relation: string, column: string): boolean {
   return SHARES.has(column) && !(column === 'change' && /^(position|sentiment)_/.test(relation))
 }
 
-/** The type of a column in Postgres. */
 function typeOf(column: string): string {
   if (SHARES.has(column)) return 'double precision'
   return TYPES.get(column) ?? (column.startsWith('is_') ? 'boolean' : 'text')

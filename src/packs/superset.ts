@@ -60,7 +60,6 @@ export function supersetFiles({ relations, projects, channelViews, values }: Pac
   )
 }
 
-/** The same name always has the same id. */
 function idOf(kind: string, name: string): string {
   const hex = createHash('sha256').update(`visibility-sync/${kind}/${name}`).digest('hex')
   const variant = ((Number.parseInt(hex[16]!, 16) & 3) | 8).toString(16)

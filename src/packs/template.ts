@@ -1,16 +1,33 @@
 import { readFileSync } from 'node:fs'
 import { isIPv6 } from 'node:net'
+import { escapeLiteral } from 'pg'
 import { Document, parse, visit } from 'yaml'
 import type { Config } from '../core/config/load.ts'
 import { packageFile, packageVersion } from '../core/package-files.ts'
 import { secondsOf } from '../core/text.ts'
 import type { BiView } from '../core/vocabulary.ts'
 import { reportBy } from '../warehouse/schema/views.ts'
-import { escapeUnprintable, promPattern, quotedText, sqlText, UNPRINTABLE } from './escape.ts'
 
 /* The hand-written parts of packs are in templates/, with placeholders such as <<schema>>. */
 
 export type Values = Record<string, unknown>
+
+// YAML 1.1 allows none of these, or takes them for the end of a line.
+const UNPRINTABLE = /[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]/g
+
+function escapeUnprintable(text: string): string {
+  return text.replaceAll(UNPRINTABLE, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+}
+
+/** As YAML and PromQL take it. */
+function quotedText(text: string): string {
+  return escapeUnprintable(JSON.stringify(text))
+}
+
+/** A pattern of PromQL that matches these values and nothing else. */
+function promPattern(values: readonly string[]): string {
+  return quotedText(values.map((value) => value.replaceAll(/[\\^$.|?*+()[\]{}]/g, '\\$&')).join('|'))
+}
 
 export function valuesOf(config: Config, projects: readonly string[]): Values {
   const { host, port, max_staleness } = config.serve
@@ -24,7 +41,7 @@ export function valuesOf(config: Config, projects: readonly string[]): Values {
     stale_hours,
     error_hours: Math.max(72, 2 * stale_hours),
     projects,
-    in_projects: projects.length === 0 ? 'true' : `project_id in (${projects.map(sqlText).join(', ')})`,
+    in_projects: projects.length === 0 ? 'true' : `project_id in (${projects.map(escapeLiteral).join(', ')})`,
     of_projects: projects.length === 0 ? '' : `{project=~${promPattern(projects)}}`,
     // The report that the metrics of dbt are computed from, if one is configured.
     daily: reportBy(config.reports, ['date'])?.name ?? '',
@@ -72,7 +89,6 @@ export function yamlFile(content: unknown): string {
   return `# Written by "visibility-sync pack" for your configuration. The next run with --force overwrites changes.\n${text}`
 }
 
-/** A metric that is a sum divided by a sum. */
 interface Ratio {
   name: string
   label: string
@@ -80,7 +96,6 @@ interface Ratio {
   view: BiView
   numerator: string
   denominator: string
-  /** Shown as a percentage. */
   share: boolean
 }
 

@@ -16,18 +16,12 @@ import { inTransaction, type Transaction } from '../warehouse/transaction.ts'
  * else (who has which window, who is alive, what came of it) is in tables of our own.
  */
 
-/** An open queue, for processes with one configuration. */
-export interface Queue {
-  name: string
-  api: PgBoss
-  warehouse: Warehouse
-  close(): Promise<void>
-}
+/** For processes with one configuration. */
+export type Queue = Awaited<ReturnType<typeof openQueue>>
 
 // Only the last resort: a window whose worker is gone or stuck is taken over long before.
 const EXPIRE_SECONDS = 4 * 3600
 const MAINTENANCE_SECONDS = 60
-const UNUSED_MS = 86_400_000
 const DELETE_LOCK_TIMEOUT_MS = 2000
 const PRIVILEGE = '42501'
 
@@ -42,8 +36,7 @@ export async function hasQueue(warehouse: Warehouse): Promise<boolean> {
   return rows[0]!.there
 }
 
-/** Opens a queue, and sets it up if it is not there yet. */
-export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal): Promise<Queue> {
+export async function openQueue(warehouse: Warehouse, name: string, log: Log, signal?: AbortSignal) {
   return withRetries(warehouse, signal, async () => {
     const api = await createBoss(warehouse, { executeSql: (text, values) => warehouse.pool.query(text, values) })
     api.on('error', (error) => log.debug({ reason: messageOf(error) }, 'maintenance of the queue'))
@@ -78,12 +71,11 @@ async function createBoss(warehouse: Warehouse, db: PgBoss.Db): Promise<PgBoss> 
   })
 }
 
-/** Lets pg-boss work inside a transaction of ours. */
 export function within({ client }: Transaction): { db: PgBoss.Db } {
   return { db: { executeSql: (text, values) => client.query(text, values) } }
 }
 
-/** Takes the ids of the next jobs. `fetch` hides the errors of the database, so they are kept and thrown here. */
+/** `fetch` hides the errors of the database, so they are kept and thrown here. */
 export async function fetchJobs({ api, name }: Queue, tx: Transaction, most: number): Promise<string[]> {
   let failure: { error: unknown } | undefined
   const { db } = within(tx)
@@ -104,18 +96,15 @@ const OLD_QUEUES = ['windows', 'dead_windows']
 
 /** Queues of other configurations that nobody used for a day are deleted. */
 export async function pruneQueues({ api, name, warehouse }: Queue, log: Log): Promise<void> {
-  const { db } = warehouse
-  const [workers, windows, queues, clock] = await Promise.all([
-    db.selectFrom('ops.workers').select('queue').execute(),
-    db.selectFrom('ops.run_windows').select('queue').distinct().execute(),
-    api.getQueues(),
-    sql<{ now: Date }>`select now() as now`.execute(warehouse.db),
-  ])
-  const unusedSince = clock.rows[0]!.now.getTime() - UNUSED_MS
-  const used = new Set([name, ...[...workers, ...windows].map(({ queue }) => queue)])
-  for (const { name: other, updatedOn } of queues) {
-    const isOurs = other.startsWith('windows_') || OLD_QUEUES.includes(other)
-    if (!isOurs || used.has(other) || updatedOn.getTime() > unusedSince) continue
+  const queues = (await api.getQueues()).filter(
+    (queue) => queue.name !== name && (queue.name.startsWith('windows_') || OLD_QUEUES.includes(queue.name)),
+  )
+  const { rows } = await sql<{ other: string }>`
+    select q.name as other
+    from unnest(${queues.map((queue) => queue.name)}::text[], ${queues.map((queue) => queue.updatedOn)}::timestamptz[]) q(name, used_at)
+    where used_at < now() - interval '1 day'
+      and q.name not in (select queue from ops.workers union select queue from ops.run_windows)`.execute(warehouse.db)
+  for (const { other } of rows) {
     // It needs the table of all jobs for itself for a moment: if others work, another time will do.
     const work = async (tx: Transaction) => {
       const boss = await createBoss(warehouse, within(tx).db)
@@ -138,7 +127,6 @@ interface QueueIdentity {
   streams: StreamSet
   /** The address of the service, as the warehouse remembers it. */
   sourceAddress: string
-  /** The ids of all configured projects. */
   projects: readonly string[]
 }
 

@@ -1,28 +1,18 @@
 import { type FailureCode, failureRule } from '../core/failure-code.ts'
 
-/** A worker's action on a window that it could not load. */
 interface FailureEnd {
-  /**
-   * - `discard`: the run that asked for it is over.
-   * - `release`: it goes back to the queue, for another worker.
-   * - `lose`: the same, and it counts as lost: too many losses end it.
-   * - `retry`: it goes back to the queue and counts as a failed attempt.
-   * - `return`: the process of the run tries it, and what that finds is final.
-   * - `report`: it failed.
-   */
+  /** What becomes of the window: src/README.md has a table of these. */
   end: 'discard' | 'release' | 'lose' | 'retry' | 'return' | 'report'
-  /** True if the worker itself is at fault: it pauses before it takes another window. */
+  /** The worker pauses before it takes another window. */
   backsOff: boolean
 }
 
 // So often a window may fail though its worker is well. In each attempt its requests are tried again, too.
 const MOST_FAILURES = 3
 
-/** The attempt that failed. */
 interface Attempt {
   /** Earlier attempts that failed though the worker was well. */
   failures: number
-  /** The answers to its requests. */
   statuses: Readonly<Record<string, number>>
   /** True if the window was taken from the worker, which made no progress. */
   isRevoked: boolean

@@ -62,19 +62,16 @@ class QueueExecutor {
   private readonly rotation: TaskRotation
   private readonly queued: QueuedItems
   private readonly budgets: BudgetWatch
-  /** Items that a worker returned, for this process to do. */
   private readonly returned: WorkItem[] = []
   private readonly deadWindows: NewDeadWindow[] = []
   /** How often each item was read while a newer read of its days was loaded. */
   private readonly supersededReads = new Map<string, number>()
-  /** Items that this process does now. */
   private readonly here = new Set<Promise<void>>()
   /** Projects whose windows were taken out of the queue, because they cannot be read. */
   private readonly withdrawn = new Set<string>()
   private workers = { alive: 0, slots: 0 }
   private perSlot = FIRST_PER_SLOT
   private progressAt = monotonic()
-  /** When each kind of maintenance was last done. */
   private readonly doneAt = { count: Number.NEGATIVE_INFINITY, reap: monotonic(), restore: monotonic() }
 
   constructor(
@@ -164,7 +161,6 @@ class QueueExecutor {
     return times <= MOST_SUPERSEDED_READS
   }
 
-  /** Now and then: counts workers, releases windows of dead ones, and looks for windows that vanished. */
   private async maintain(): Promise<void> {
     const now = monotonic()
     const { doneAt } = this
@@ -212,7 +208,7 @@ class QueueExecutor {
     return items.length
   }
 
-  /** Begins items in this process: those returned by workers, and others if no worker makes progress. */
+  /** Those returned by workers, and others if no worker makes progress. */
   private async help(): Promise<number> {
     const free = this.run.config.source.concurrency - this.here.size
     const items = this.returned.splice(0, free)
@@ -246,7 +242,6 @@ class QueueExecutor {
     this.here.add(work)
   }
 
-  /** Reports what has no result as not read, and takes it out of the queue. */
   private async leave(): Promise<void> {
     await Promise.all(this.here)
     const items = this.queued.clear()

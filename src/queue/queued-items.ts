@@ -60,13 +60,11 @@ export class QueuedItems {
     return rows.length
   }
 
-  /** Takes items out of the queue that no worker has begun. */
   async withdraw({ most = MOST_AT_ONCE, project }: { most?: number; project?: string }): Promise<WorkItem[]> {
     const ids = await whileLeased(this.run, () => withdrawWindows(this.queue, this.run.runId, { most, project }))
     return ids.flatMap((id) => this.remove(id) ?? [])
   }
 
-  /** Puts items in again whose windows vanished from the queue without a result. */
   async restoreMissing(): Promise<void> {
     const ids = await whileLeased(this.run, () => missingWindows(this.run.warehouse, [...this.items.keys()]))
     if (ids.length === 0) return
@@ -74,7 +72,7 @@ export class QueuedItems {
     await this.enqueue(ids)
   }
 
-  /** Forgets everything at the end of the run, also what workers have begun. Gives the items. */
+  /** Also what workers have begun. */
   clear(): WorkItem[] {
     const items = [...this.items.values()]
     this.items.clear()

@@ -18,7 +18,6 @@ import { fetchJobs, type Queue, within } from './boss.ts'
  * Lock order: the job, then the row. This prevents deadlocks.
  */
 
-/** The facts about the run that a worker needs for one of its windows. */
 export type RunSettings = Pick<Run, 'command' | 'acceptDeletes' | 'lookbackFrom'> & { pageLimit: number }
 
 export interface NewWindow {
@@ -33,7 +32,6 @@ export interface TakenWindow extends Omit<NewWindow, 'priority'> {
   runId: number
   settings: RunSettings
   failures: number
-  /** The cost of earlier attempts. */
   spent: WindowCost | null
 }
 
@@ -50,21 +48,17 @@ export interface WindowResult {
 
 export interface WindowCost {
   seconds: number
-  /** How often each HTTP status was answered; "none" if there was no answer. */
+  /** "none" if there was no answer. */
   statuses: Record<string, number>
 }
 
 export const NO_COST: WindowCost = { seconds: 0, statuses: {} }
 
-/** The cost of several attempts together. */
 export function addCosts(first: WindowCost, second: WindowCost): WindowCost {
   const statuses = { ...first.statuses }
   for (const [status, times] of Object.entries(second.statuses)) statuses[status] = (statuses[status] ?? 0) + times
   return { seconds: addSeconds(first.seconds, second.seconds), statuses }
 }
-
-const WINDOWS = sql.table('ops.run_windows')
-const RUNS = sql.table('ops.runs')
 
 /** Puts windows of one run in. It may be called again with the same windows if it is not known what became of it. */
 export async function enqueueWindows(
@@ -82,14 +76,16 @@ export async function enqueueWindows(
       within(tx),
     )
     await sql`
-      insert into ${WINDOWS}
+      insert into ops.run_windows
         (window_id, run_id, queue, project_id, stream, from_date, to_date, priority, request)
       select window_id, ${runId}, ${name}, project_id, stream, from_date, to_date, priority, ${JSON.stringify(settings)}
-      from json_populate_recordset(null::${WINDOWS}, ${JSON.stringify(rows)}) on conflict do nothing`.execute(tx.db)
+      from json_populate_recordset(null::ops.run_windows, ${JSON.stringify(rows)}) on conflict do nothing`.execute(
+      tx.db,
+    )
   })
 }
 
-/** Takes the next windows for a worker. Jobs of runs that are over are thrown away. */
+/** Jobs of runs that are over are thrown away. */
 export async function takeWindows(
   queue: Queue,
   workerId: string,
@@ -101,10 +97,10 @@ export async function takeWindows(
     const ids = await fetchJobs(queue, tx, most)
     if (ids.length === 0) return []
     const { rows } = await sql<TakenWindow & { from: Day | null; to: Day }>`
-      update ${WINDOWS} w
+      update ops.run_windows w
       set state = 'taken', worker_id = ${workerId}, taken_at = now(), progress_at = now(),
         stalls_at = clock_timestamp() + make_interval(secs => ${stallAfterMs / 1000})
-      from ${RUNS} r
+      from ops.runs r
       where w.window_id = any(${ids}) and w.state <> 'done' and r.run_id = w.run_id and ${isAlive}
       returning w.window_id as id, w.run_id as "runId", w.project_id as project, w.stream, w.from_date as from,
         w.to_date as to, w.request as settings, w.failures, w.result->'cost' as spent`.execute(tx.db)
@@ -118,18 +114,14 @@ export async function takeWindows(
   })
 }
 
-/** SQL that is true for a run in progress. Its lease may have expired while the database was away. */
+/** Its lease may have expired while the database was away. */
 const isAlive = sql`r.outcome is null and r.lease_expires_at > clock_timestamp() - interval '1 minute'`
 
-/** The run that a window belongs to is over. */
 class RunOverError extends Error {
   readonly code = 'run-over'
 }
 
-/**
- * Writes the result of a window, in the transaction that loads its rows. The first result counts. If deletions were accepted
- * for a run that is over, it throws, so that nothing is loaded.
- */
+/** In the transaction that loads the rows. If deletions were accepted for a run that is over, it throws, so that nothing is loaded. */
 export async function publishResult(
   tx: Transaction,
   { api, name }: Queue,
@@ -139,16 +131,15 @@ export async function publishResult(
   await api.deleteJob(name, id, within(tx))
   if (acceptDeletes) {
     const live = await sql`
-      select from ${WINDOWS} w join ${RUNS} r on r.run_id = w.run_id
+      select from ops.run_windows w join ops.runs r on r.run_id = w.run_id
       where w.window_id = ${id} and r.outcome is null and r.lease_expires_at > clock_timestamp()`.execute(tx.db)
     if (live.rows.length === 0) throw new RunOverError('the run that asked for this window is over')
   }
   await sql`
-    update ${WINDOWS} set state = 'done', result = ${tx.redactor.json(JSON.stringify(result))}, worker_id = null
+    update ops.run_windows set state = 'done', result = ${tx.redactor.json(JSON.stringify(result))}, worker_id = null
     where window_id = ${id} and state <> 'done'`.execute(tx.db)
 }
 
-/** How a release is counted. */
 export interface Release {
   workerId: string
   /** An attempt that failed though its worker was well, and what all attempts cost. */
@@ -160,10 +151,7 @@ export interface Release {
 // A window that crashes its workers must not be retried for ever.
 const MOST_LOSSES = 8
 
-/**
- * Gives a window back, for anyone to take at once. It is given up after too many losses. `not-mine` if the worker did
- * not have it any more.
- */
+/** It is given up after too many losses. `not-mine` if the worker did not have it any more. */
 export async function releaseWindow(
   queue: Queue,
   id: string,
@@ -174,7 +162,7 @@ export async function releaseWindow(
   const isMine = sql`window_id = ${id} and state = 'taken' and worker_id = ${workerId}`
   const work = async (tx: Transaction) => {
     const { rows } = await sql<{ name: string; losses: number; priority: number; request: RunSettings }>`
-      select queue as name, losses, priority, request from ${WINDOWS} where ${isMine}`.execute(tx.db)
+      select queue as name, losses, priority, request from ops.run_windows where ${isMine}`.execute(tx.db)
     const [found] = rows
     if (found === undefined) return 'not-mine'
     const { name, losses, priority, request } = found
@@ -184,7 +172,7 @@ export async function releaseWindow(
     }
     await api.deleteJob(name, id, within(tx))
     const { numAffectedRows } = await sql`
-      update ${WINDOWS}
+      update ops.run_windows
       set state = 'queued', worker_id = null, taken_at = null, progress_at = null, stalls_at = null,
         failures = failures + ${spent ? 1 : 0}, losses = losses + ${isLoss ? 1 : 0},
         result = coalesce(${spent && JSON.stringify({ cost: spent })}::jsonb, result)
@@ -220,7 +208,7 @@ export async function readResults(
   most: number,
 ): Promise<{ id: string; result: WindowResult }[]> {
   const { rows } = await sql<{ id: string; result: WindowResult }>`
-    select window_id as id, result from ${WINDOWS}
+    select window_id as id, result from ops.run_windows
     where run_id = ${runId} and state = 'done' limit ${most}`.execute(warehouse.db)
   return rows
 }
@@ -229,15 +217,14 @@ export async function deleteResults({ db }: Warehouse, ids: readonly string[]): 
   await db.deleteFrom('ops.run_windows').where(anyOf('window_id', ids)).execute()
 }
 
-/** Which of these windows are no longer there. */
 export async function missingWindows(warehouse: Warehouse, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from unnest(${ids}::uuid[]) id
-    where not exists (select from ${WINDOWS} w where w.window_id = id)`.execute(warehouse.db)
+    where not exists (select from ops.run_windows w where w.window_id = id)`.execute(warehouse.db)
   return rows.map(({ id }) => id)
 }
 
-/** Takes windows of a run out of the queue that nobody has begun: so many, or all of them. Gives their ids. */
+/** Windows that nobody has begun: so many, or all of them. Gives their ids. */
 export async function withdrawWindows(
   { api, name, warehouse }: Queue,
   runId: number,
@@ -245,14 +232,14 @@ export async function withdrawWindows(
 ): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
     const found = await sql<{ window_id: string }>`
-      select window_id from ${WINDOWS}
+      select window_id from ops.run_windows
       where run_id = ${runId} and state = 'queued' and (${project ?? null}::text is null or project_id = ${project ?? null})
       order by priority desc limit ${most}`.execute(tx.db)
     const ids = found.rows.map(({ window_id }) => window_id)
     if (ids.length === 0) return []
     await api.deleteJob(name, ids, within(tx))
     const withdrawn = await sql<{ window_id: string }>`
-      delete from ${WINDOWS}
+      delete from ops.run_windows
       where window_id = any(${ids}::uuid[]) and state = 'queued' returning window_id`.execute(tx.db)
     return withdrawn.rows.map(({ window_id }) => window_id)
   })
@@ -269,7 +256,7 @@ export async function dropWindowsOfEndedRuns(
     const dropped = await withRetries(patience, undefined, () =>
       inTransaction(warehouse, async (tx) => {
         const { rows } = await sql<{ window_id: string; queue: string }>`
-          select w.window_id, w.queue from ${WINDOWS} w left join ${RUNS} r on r.run_id = w.run_id
+          select w.window_id, w.queue from ops.run_windows w left join ops.runs r on r.run_id = w.run_id
           where w.run_id = ${runId} or r.run_id is null or not (${isAlive}) limit 1000`.execute(tx.db)
         for (const name of new Set(rows.map((row) => row.queue))) {
           const ids = rows.flatMap((row) => (row.queue === name ? [row.window_id] : []))
@@ -301,13 +288,13 @@ export async function reportProgress(
       select * from unnest(${ids}::uuid[], ${idleSeconds}::float8[], ${stallSeconds}::float8[])
         as s(id, idle_seconds, stall_after_seconds)
     ), mine as (
-      update ${WINDOWS} w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
+      update ops.run_windows w set progress_at = clock_timestamp() - make_interval(secs => s.idle_seconds),
         stalls_at = clock_timestamp() + make_interval(secs => s.stall_after_seconds - s.idle_seconds)
       from said s where w.window_id = s.id and w.worker_id = ${workerId} and w.state = 'taken' returning s.id
     )
     select s.id, true as is_lost from said s where not exists (select from mine m where m.id = s.id)
     union all
-    select w.window_id, false from ${WINDOWS} w
+    select w.window_id, false from ops.run_windows w
     where w.worker_id = ${workerId} and w.state = 'taken' and w.window_id <> all(${ids}::uuid[])`.execute(warehouse.db)
   const idsOf = (isLost: boolean) => rows.flatMap(({ id, is_lost }) => (is_lost === isLost ? [id] : []))
   return { lost: idsOf(true), unknown: idsOf(false) }

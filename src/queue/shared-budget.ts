@@ -3,7 +3,7 @@ import { DownError, messageOf } from '../core/errors.ts'
 import type { Log } from '../core/logger.ts'
 import { monotonic } from '../core/waiting.ts'
 import { type BudgetStore, type BudgetView, createBudget, type RequestBudget } from '../source/budget.ts'
-import { advanceAndWait, type BudgetState, limitOf, newBudgetState, voidRequests } from '../source/budget-state.ts'
+import { advanceAndWait, type BudgetState, limitOf, newBudgetState } from '../source/budget-state.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 
@@ -37,14 +37,11 @@ export class WarehouseBudgetStore implements BudgetStore {
     })
   }
 
-  /** The state as it is. */
   async read(): Promise<{ state: BudgetState; version: number; now: number }> {
     const { rows } = await sql<{ state: BudgetState | null; version: number; now: number }>`
       select b.state, coalesce(b.version, 0)::int as version,
         (extract(epoch from clock_timestamp()) * 1000)::float8 as now
-      from (select) one left join ${sql.table('ops.request_budgets')} b on b.project_id = ${this.projectId}`.execute(
-      this.warehouse.db,
-    )
+      from (select) one left join ops.request_budgets b on b.project_id = ${this.projectId}`.execute(this.warehouse.db)
     const { state, version, now } = rows[0]!
     // An older version wrote fewer fields.
     return { state: { ...newBudgetState(), ...state }, version, now }
@@ -117,19 +114,13 @@ export function createSharedBudget(
 }
 
 /** Requests of dead processes no longer count as in flight. */
-export async function voidRequestsOf(warehouse: Warehouse, owner: string): Promise<void> {
-  const rows = await warehouse.db
-    .selectFrom('ops.request_budgets')
-    .select(['project_id', 'per_minute'])
-    .where(sql<boolean>`state->'underWay' ? ${owner}`)
-    .execute()
-  for (const { project_id, per_minute } of rows) {
-    const store = new WarehouseBudgetStore(warehouse, project_id, per_minute)
-    await store.change((state) => voidRequests(state, owner))
-  }
+export async function voidRequestsOf({ db }: Warehouse, owner: string): Promise<void> {
+  await sql`
+    update ops.request_budgets set state = state #- array['underWay', ${owner}], version = version + 1
+    where state->'underWay' ? ${owner}`.execute(db)
 }
 
-/** The remaining requests of each project, as the service last reported to any process. */
+/** As the service last reported to any process. */
 export async function readBudgets({ db }: Warehouse): Promise<Map<string, BudgetView>> {
   const now = sql<number>`(extract(epoch from clock_timestamp()) * 1000)::float8`.as('now')
   const rows = await db.selectFrom('ops.request_budgets').select(['project_id', 'state', 'per_minute', now]).execute()
@@ -148,7 +139,7 @@ const PATIENCE_MS = 3000
 const PLENTY = 20
 const ASK_MS = 1000
 
-/** Checks, before a window is begun, whether its project has requests left. */
+/** Asked before a window is begun. */
 export class BudgetWatch {
   private readonly askedAt = new Map<string, number>()
 
@@ -158,7 +149,7 @@ export class BudgetWatch {
     private readonly hasOthers: boolean,
   ) {}
 
-  /** For how long the project should be left alone; zero where its next request goes soon. */
+  /** Zero if the next request of the project goes soon. */
   async spentForMs({ id, caller }: SyncedProject): Promise<number> {
     if (!this.hasOthers) return 0
     const { client, warehouse, config } = this.services

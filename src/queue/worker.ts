@@ -39,19 +39,16 @@ const TROUBLE_MS = 1000
 const GRACE_MS = 20_000
 const REMEMBERED_RUNS = 20
 
-/** A window that is being worked on. */
 interface WindowWork {
   window: TakenWindow
   startedAt: number
   /** Aborted if it is not this worker's any more. */
   revoked: AbortController
   progressAt: number
-  /** It counts as stalled after this long without progress. */
   stallAfterMs: number
   statuses: Record<string, number>
 }
 
-/** Takes windows from the queue and does them, as one process would. */
 export class QueueWorker {
   done = 0
   private readonly inProgress = new Map<WindowWork, Promise<void>>()
@@ -76,7 +73,6 @@ export class QueueWorker {
     this.stallAfterMs = services.config.source.timeout_seconds * 1000 + GRACE_MS
   }
 
-  /** Signs in and begins to take windows. */
   async start(): Promise<void> {
     await this.heartbeat()
     this.loop = this.fetchAndPerform()
@@ -111,7 +107,6 @@ export class QueueWorker {
     }
   }
 
-  /** False if there are none. */
   private async fetchWindows(most: number): Promise<boolean> {
     this.isTaking = true
     try {
@@ -143,7 +138,6 @@ export class QueueWorker {
     this.inProgress.set(work, ending)
   }
 
-  /** Heartbeats, progress of windows, and a look at those of others. */
   private async beat(): Promise<void> {
     const { signal } = this.stopping
     while (!signal.aborted) {
@@ -270,7 +264,7 @@ export class QueueWorker {
     })
   }
 
-  /** The memory that windows of one run share. Only the latest runs are remembered. */
+  /** Windows of one run share it. Only the latest runs are remembered. */
   private memoryOf({ runId, settings }: TakenWindow): RunMemory {
     const known = this.memory.get(runId) ?? newRunMemory(settings.pageLimit)
     this.memory.set(runId, known)
@@ -290,7 +284,7 @@ const LONGEST_PAUSE_MS = 30_000
 
 /** How a worker holds itself back after faults of its own: longer each time, until something works again. */
 class BackOff {
-  /** Why; null while all is well. */
+  /** Null while all is well. */
   reason: string | null = null
   private failedAt = 0
   private pauseMs = 0

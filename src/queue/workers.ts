@@ -21,7 +21,7 @@ export type WorkerSelf = Pick<WorkerState, 'version' | 'concurrency' | 'queue'> 
 
 type WorkerHealth = Pick<WorkerState, 'busy' | 'done' | 'state' | 'reason'>
 
-/** Says that the worker is alive and how it does. Inserts its row if it is missing: the table is unlogged, so a crash empties it. */
+/** Inserts the row if it is missing: the table is unlogged, so a crash empties it. */
 export async function heartbeat({ db, redactor }: Warehouse, worker: WorkerSelf, state: WorkerHealth): Promise<void> {
   const health = { ...state, reason: state.reason === null ? null : redactor.text(state.reason) }
   const { id, ...rest } = worker
@@ -36,12 +36,11 @@ export async function signOut({ db }: Warehouse, id: string): Promise<void> {
   await db.deleteFrom('ops.workers').where('worker_id', '=', id).execute()
 }
 
-/** Workers that were not heard of for a day are forgotten; until then they say which queues are used. */
+/** Until then they say which queues are used. */
 export async function forgetWorkers({ db }: Warehouse): Promise<void> {
   await db.deleteFrom('ops.workers').where('seen_at', '<', sql<Date>`now() - interval '1 day'`).execute()
 }
 
-/** The workers that were heard of lately and are not seen to be dead. */
 export async function liveWorkers({ db }: Warehouse): Promise<WorkerState[]> {
   const rows = await db
     .selectFrom('ops.workers')
@@ -68,7 +67,7 @@ export async function reapWindows(queue: Queue, log: Log): Promise<void> {
   const { rows: taken } = await sql<TakenState>`
     select w.window_id as id, w.worker_id as "workerId", k.process, w.stalls_at < clock_timestamp() as stalls,
       coalesce(k.seen_at, w.progress_at) < clock_timestamp() - make_interval(secs => ${SILENT_SECONDS}) as "isSilent"
-    from ${sql.table('ops.run_windows')} w left join ${sql.table('ops.workers')} k using (worker_id)
+    from ops.run_windows w left join ops.workers k using (worker_id)
     where w.state = 'taken' and w.queue = ${name}`.execute(warehouse.db)
   const dead = new Set<string>()
   for (const { id, workerId, process, isSilent, stalls } of taken) {

@@ -5,7 +5,6 @@ import {
   DIMENSIONS,
   type Dimension,
   FILTER_FIELDS,
-  FILTER_OPERATORS,
   type Filter,
   type Having,
 } from '../core/vocabulary.ts'
@@ -158,13 +157,7 @@ const IS: Record<(typeof COMPARISONS)[number], (value: number, than: number) => 
 export const widerReportRequest = reportRequest.extend({
   dimensions: z.array(z.enum([...DIMENSIONS, 'week', 'month'])).optional(),
   filters: z
-    .array(
-      z.strictObject({
-        field: z.enum([...FILTER_FIELDS, 'classification']),
-        operator: z.enum(FILTER_OPERATORS),
-        values: z.array(z.string()).min(1),
-      }),
-    )
+    .array(reportRequest.shape.filters.unwrap().element.extend({ field: z.enum([...FILTER_FIELDS, 'classification']) }))
     .optional(),
 })
 export type WiderReportRequest = z.infer<typeof widerReportRequest>

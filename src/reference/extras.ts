@@ -1,7 +1,6 @@
 import { TAGS } from './names.ts'
 import type { Brand, Project, World } from './world.ts'
 
-/** The extra operations, by method and path. */
 export const EXTRA_OPERATIONS = [
   'GET /projects',
   'GET /brands',
@@ -20,6 +19,11 @@ export function isExtra(operation: string): boolean {
   return EXTRA_OPERATIONS.some((extra) => extra === operation)
 }
 
+/** A report is asked for by POST and creates nothing. */
+export function isCreation(method: string, path: string): boolean {
+  return method === 'POST' && !path.includes('/reports/')
+}
+
 export function brandDomain({ name }: Brand): string {
   const word = name
     .normalize('NFD')
@@ -33,7 +37,7 @@ export function projectList(world: World): unknown[] {
   return world.projects.map(({ id, name, status = 'ACTIVE' }) => ({ id, name, status, created_at }))
 }
 
-/** A list of a project; undefined if the operation is none. */
+/** Undefined if the operation is no list of a project. */
 export function extraItems(operation: string, project: Project, world: World): unknown[] | undefined {
   switch (operation as ExtraOperation) {
     case 'GET /brands':

@@ -28,25 +28,45 @@ export interface Call {
   key: string | undefined
 }
 
-interface Routed {
-  body: unknown
-  created: boolean
-}
-
 interface Behaviour {
   faults(): Faults
   random(): number
-  /** Whether an extra operation is offered. */
   offers(operation: string): boolean
 }
 
-export function createRoutes(world: World, behaviour: Behaviour): (call: Call, project: Project | undefined) => Routed {
-  let turn = 0
+const REPORT = 'POST /reports/brands'
 
-  /** A list with paging alone. */
-  function plainList(call: Call, items: unknown[], total?: number): Routed {
-    return listed(paged(items, valid(requests.classificationsRequest, numbers(call.query))), total)
-  }
+const REQUESTS = {
+  [REPORT]: widerReportRequest,
+  'POST /reports/domains': widerReportRequest,
+  'POST /reports/urls': widerReportRequest,
+  'GET /project-profile': requests.profileRequest,
+  'GET /prompts': requests.promptsRequest,
+  'GET /prompts/suggestions': requests.suggestionsRequest,
+  'GET /classifications/domains': requests.classificationsRequest,
+  'GET /chats': requests.chatsRequest,
+  'POST /prompts': requests.createPromptRequest,
+  'POST /topics': requests.createTopicRequest,
+  'POST /classifications/domains': requests.createClassificationRequest,
+  'POST /classifications/urls': requests.createClassificationRequest,
+}
+type Requests = typeof REQUESTS
+
+export const OPERATIONS = Object.keys(REQUESTS)
+
+/** The schema of a request. A service that knows more operations also knows more of its reports. */
+export function requestOf(operation: string, offers: Behaviour['offers']): z.ZodObject {
+  const isWider = offers('POST /reports/domains') || offers('POST /reports/urls')
+  if (operation === REPORT && !isWider) return requests.reportRequest.omit({ having: true })
+  return REQUESTS[operation as keyof Requests] ?? requests.classificationsRequest
+}
+
+/** Gives the body of the answer to a call. */
+export function createRoutes(
+  world: World,
+  behaviour: Behaviour,
+): (call: Call, project: Project | undefined) => unknown {
+  let turn = 0
 
   const promptList = (prompts: Prompt[], query: z.infer<typeof requests.promptsRequest>) =>
     prompts.filter(
@@ -55,32 +75,29 @@ export function createRoutes(world: World, behaviour: Behaviour): (call: Call, p
         (query.tag_id === undefined || prompt.tagIds.includes(query.tag_id)),
     )
 
-  const createClassification = (call: Call, list: { name: string; color: string }[]): Routed => {
-    const { name, color = 'orange' } = valid(requests.createClassificationRequest, call.body)
+  const createClassification = (
+    { name, color = 'orange' }: z.infer<typeof requests.createClassificationRequest>,
+    list: { name: string; color: string }[],
+  ) => {
     if (list.some((known) => known.name === name)) throw new Refusal(409, 'a classification of this name exists')
     list.push({ name, color })
-    return { body: { name, color }, created: true }
+    return { name, color }
   }
 
-  const operations: Record<string, (call: Call, project: Project) => Routed> = {
-    'POST /reports/brands': (call, project) => listed(reportItems(call, project, brandReport)),
-    'GET /project-profile': (call, project) => {
-      valid(requests.profileRequest, call.query)
-      return { body: { profile: project.profile }, created: false }
-    },
-    'GET /prompts': (call, project) => {
-      const query = valid(requests.promptsRequest, numbers(call.query))
+  const operations: { [Name in keyof Requests]: (query: z.infer<Requests[Name]>, project: Project) => unknown } = {
+    [REPORT]: (query, project) => listed(reportItems(query, project, brandReport)),
+    'POST /reports/domains': (query, project) => listed(reportItems(query, project, domainReport)),
+    'POST /reports/urls': (query, project) => listed(reportItems(query, project, urlReport)),
+    'GET /project-profile': (_, { profile }) => ({ profile }),
+    'GET /prompts': (query, project) => {
       const found = promptList(project.prompts, query)
       return listed(paged(found.map(promptItem), query), found.length)
     },
-    'GET /prompts/suggestions': (call, project) => {
-      const query = valid(requests.suggestionsRequest, numbers(call.query))
-      return listed(paged(promptList(project.suggestions, query).map(promptItem), query))
-    },
-    'GET /classifications/domains': (call, { classifications }) =>
-      plainList(call, classifications, classifications.length),
-    'GET /chats': (call, project) => {
-      const query = valid(requests.chatsRequest, numbers(call.query))
+    'GET /prompts/suggestions': (query, project) =>
+      listed(paged(promptList(project.suggestions, query).map(promptItem), query)),
+    'GET /classifications/domains': (query, { classifications }) =>
+      listed(paged(classifications, query), classifications.length),
+    'GET /chats': (query, project) => {
       if (query.model_id !== undefined && !world.models.includes(query.model_id))
         throw new Refusal(400, 'model_id: unknown model')
       const found = chatList(world, project, rangeOf(query), (chat) => {
@@ -90,50 +107,41 @@ export function createRoutes(world: World, behaviour: Behaviour): (call: Call, p
       })
       return listed(paged(found, query))
     },
-    'POST /prompts': (call, project) => ({
-      body: createPrompt(valid(requests.createPromptRequest, call.body), project),
-      created: true,
-    }),
-    'POST /topics': (call, project) => {
-      const { name } = valid(requests.createTopicRequest, call.body)
+    'POST /prompts': createPrompt,
+    'POST /topics': ({ name }, project) => {
       if (project.topics.some((known) => known.name === name)) throw new Refusal(409, 'a topic of this name exists')
       const id = world.newId('to', project.id, name)
       project.topics.push({ id, name })
-      return { body: { id }, created: true }
+      return { id }
     },
-    'POST /classifications/domains': (call, project) => createClassification(call, project.classifications),
-    'POST /classifications/urls': (call, project) => createClassification(call, project.urlClassifications),
-    'GET /chats/{id}/content': (call, project) => {
-      const chat = world.chat(project, decodeURIComponent(call.path.split('/').at(-2)!))
-      if (chat === undefined) throw new Refusal(404, 'no such chat')
-      return { body: chatContent(project, chat), created: false }
-    },
-    'POST /reports/domains': (call, project) => listed(reportItems(call, project, domainReport)),
-    'POST /reports/urls': (call, project) => listed(reportItems(call, project, urlReport)),
+    'POST /classifications/domains': (request, project) => createClassification(request, project.classifications),
+    'POST /classifications/urls': (request, project) => createClassification(request, project.urlClassifications),
   }
 
-  function route(call: Call, project: Project | undefined): Routed {
+  function route(call: Call, project: Project | undefined): unknown {
     const name = `${call.method} ${call.path.slice('/v1'.length)}`.replace(/(\/chats\/)[^/]+(\/content)$/, '$1{id}$2')
     if (isExtra(name) && !behaviour.offers(name)) throw new Refusal(404, `no such operation: ${name}`)
+    const plainQuery = () => valid(requests.classificationsRequest, numbers(call.query))
     if (name === 'GET /projects' && project === undefined) {
       if (call.key !== COMPANY_KEY) throw new Refusal(403, 'this key covers one project')
-      return plainList(call, projectList(world))
+      return listed(paged(projectList(world), plainQuery()))
     }
     if (project === undefined) throw new Refusal(403, 'no project')
     const extra = extraItems(name, project, world)
-    if (extra !== undefined) return plainList(call, extra, extra.length)
-    const operation = operations[name]
-    if (operation === undefined) throw new Refusal(404, `no such operation: ${clip(name, 80)}`)
-    return operation(call, project)
+    if (extra !== undefined) return listed(paged(extra, plainQuery()), extra.length)
+    if (name === 'GET /chats/{id}/content') {
+      const chat = world.chat(project, decodeURIComponent(call.path.split('/').at(-2)!))
+      if (chat === undefined) throw new Refusal(404, 'no such chat')
+      return chatContent(project, chat)
+    }
+    if (!OPERATIONS.includes(name)) throw new Refusal(404, `no such operation: ${clip(name, 80)}`)
+    const asked = call.method === 'POST' ? call.body : numbers(call.query)
+    const query = valid(requestOf(name, behaviour.offers), asked)
+    return operations[name as keyof Requests](query as never, project)
   }
 
-  function reportItems(call: Call, project: Project, report: typeof brandReport): unknown[] {
+  function reportItems(query: WiderReportRequest, project: Project, report: typeof brandReport): unknown[] {
     const isSources = report !== brandReport
-    // A service that knows more operations also knows more of its reports.
-    const isWider = ['domains', 'urls'].some((subject) => behaviour.offers(`POST /reports/${subject}`))
-    const query: WiderReportRequest = isWider
-      ? valid(widerReportRequest, call.body)
-      : valid(requests.reportRequest.omit({ having: true }), call.body)
     const filters = (query.filters ?? []) as Filter[]
     refuseFilters(filters, isSources)
     const { ignore_filters, report_cap, silent_cap } = behaviour.faults()
@@ -212,12 +220,12 @@ export function createRoutes(world: World, behaviour: Behaviour): (call: Call, p
     return copy
   }
 
-  function listed(items: unknown[], total?: number): Routed {
+  function listed(items: unknown[], total?: number): unknown {
     const { totals } = behaviour.faults()
     const data = mangle(items, behaviour.faults())
-    if (total === undefined || totals === 'none') return { body: { data }, created: false }
+    if (total === undefined || totals === 'none') return { data }
     const name = totals === 'snake' ? 'total_count' : 'totalCount'
-    return { body: { data, [name]: totals === 'wrong' ? total + 3 : total }, created: false }
+    return { data, [name]: totals === 'wrong' ? total + 3 : total }
   }
 
   return route

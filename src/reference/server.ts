@@ -8,7 +8,7 @@ import { clip } from '../core/text.ts'
 import { DIMENSIONS } from '../core/vocabulary.ts'
 import { changeSchema, changeWorld, type FaultSettings, faultsSchema } from './change.ts'
 import { describeService } from './description.ts'
-import { EXTRA_OPERATIONS, type ExtraOperation } from './extras.ts'
+import { EXTRA_OPERATIONS, type ExtraOperation, isCreation } from './extras.ts'
 import { seededRandom } from './names.ts'
 import { type Call, createRoutes, Refusal } from './routes.ts'
 import { COMPANY_KEY, type Project, type World } from './world.ts'
@@ -26,15 +26,7 @@ interface ReferenceOptions {
 
 type ReferenceRequest = Omit<Call, 'key'> & { status: number }
 
-export interface ReferenceService {
-  url: string
-  world: World
-  /** Every request since the start, or since it was emptied. */
-  requests: ReferenceRequest[]
-  setFaults(faults: FaultSettings): void
-  setExtras(extras: 'all' | readonly ExtraOperation[]): void
-  close(): Promise<void>
-}
+export type ReferenceService = Awaited<ReturnType<typeof startReference>>
 
 interface Answer {
   status: number
@@ -46,7 +38,7 @@ const REQUESTS_KEPT = 20_000
 const HUNG = 0
 const CREATED = 201
 
-export async function startReference(options: ReferenceOptions): Promise<ReferenceService> {
+export async function startReference(options: ReferenceOptions) {
   const { world } = options
   let faults = faultsSchema.parse(options.faults ?? {})
   let random = seededRandom(faults.seed)
@@ -97,9 +89,9 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       case 'POST /control/world': {
         const { data, error } = changeSchema.safeParse(body)
         if (error !== undefined) return { status: 400, body: { message: z.prettifyError(error) } }
-        if (world.project(data.project_id) === undefined)
-          return { status: 400, body: { message: 'project_id: there is no such project' } }
-        changeWorld(world, data)
+        const project = world.project(data.project_id)
+        if (project === undefined) return { status: 400, body: { message: 'project_id: there is no such project' } }
+        changeWorld(world, project, data)
         return { status: 200, body: { changed: data } }
       }
       case 'GET /v1/openapi.json':
@@ -120,8 +112,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       }
       const fault = isFaulty(call, project) ? faultByChance() : undefined
       if (fault !== undefined) return fault
-      const { body, created } = route(call, project)
-      return { status: created ? CREATED : 200, body }
+      return { body: route(call, project), status: isCreation(call.method, call.path) ? CREATED : 200 }
     } catch (error) {
       if (!(error instanceof Refusal)) throw error
       return { status: error.status, body: { message: error.message } }
@@ -144,7 +135,7 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
       const body = method === 'POST' ? { start_date: day, end_date: day, dimensions: [...DIMENSIONS] } : {}
       const query: Record<string, string> = path === '/chats' ? { start_date: day, end_date: day } : {}
       const call = { method, path: `/v1${path.replace('{id}', chat)}`, query, body, key: COMPANY_KEY }
-      return route(call, path === '/projects' ? undefined : project).body
+      return route(call, path === '/projects' ? undefined : project)
     })
   }
 
@@ -224,13 +215,14 @@ export async function startReference(options: ReferenceOptions): Promise<Referen
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}/v1`,
     world,
+    /** Every request since the start, or since it was emptied. */
     requests: seen,
     setFaults,
-    setExtras: (offered) => {
+    setExtras: (offered: typeof extras) => {
       extras = offered
     },
     close: () =>
-      new Promise((done) => {
+      new Promise<void>((done) => {
         server.close(() => done())
         server.closeAllConnections()
       }),
@@ -252,13 +244,13 @@ async function readCall(request: IncomingMessage): Promise<Call> {
   } catch {
     body = { '': 'not JSON' }
   }
-  const key = request.headers['x-api-key']
+  const key = request.headers['x-api-key'] as string | undefined
   return {
     method: request.method ?? 'GET',
     path: url.pathname,
     query: Object.fromEntries(url.searchParams),
     body,
-    key: Array.isArray(key) ? key[0] : key,
+    key,
   }
 }
 

@@ -31,7 +31,7 @@ interface Source {
   domainKind: string
   url: string
   pageKind: string
-  /** Another kind under which a filter finds it: slices by classification overlap. */
+  /** Slices by classification overlap. */
   otherKind: string | undefined
   cited: number
 }
@@ -53,7 +53,6 @@ function sourcesOf(project: Project, chat: Chat): Source[] {
   })
 }
 
-/** The content of a single chat. */
 export function chatContent(project: Project, chat: Chat): Record<string, unknown> {
   const names = chat.mentions.map(({ brand }) => brand.name)
   const answer = names.length === 0 ? 'It depends on the shoe.' : `Look at ${names.join(', ')}.`
@@ -101,7 +100,6 @@ interface FoundSource {
   cited: number
 }
 
-/** The sources of each group of chats. */
 function findSources(
   world: World,
   project: Project,

@@ -20,13 +20,11 @@ import {
 export interface WorldOptions {
   seed?: number
   projects?: number
-  /** Ids to give to the projects, instead of made-up ones. */
   projectIds?: string[]
   brands?: number
   prompts?: number
   /** How many, or their names. */
   models?: number | string[]
-  /** Brand names full of quotes, tabs, backslashes and other scripts. */
   awkward?: boolean
   /** False: every day is final at once, today too. */
   restating?: boolean
@@ -89,13 +87,7 @@ const DAY_MS = 86_400_000
 const { floor, max, min, round, sin, PI } = Math
 const SETTLED_MS = 3 * DAY_MS
 
-interface GeneratedChat {
-  first: Chat
-  second: Chat
-  /** When it appears, and when it is measured again. */
-  appearsAt: number
-  revisedAt: number
-}
+type GeneratedChat = ReturnType<typeof generateChat>
 
 export type World = ReturnType<typeof createWorld>
 
@@ -108,7 +100,6 @@ export function createWorld(options: WorldOptions = {}) {
     makeProject(seed, index, options),
   )
   const cache = new Map<string, GeneratedChat[]>()
-  /** Days whose measurements were rewritten, and how often. */
   const rewrites = new Map<string, number>()
   const droppedChats = new Set<string>()
 
@@ -152,7 +143,6 @@ export function createWorld(options: WorldOptions = {}) {
       return chats
     },
 
-    /** Channels behind which another model was put. */
     movedChannels: new Map<string, string>(),
 
     /** A chat by its id, if a day that was asked for has it. */
@@ -288,11 +278,12 @@ interface Asked {
   date: Day
 }
 
-function generateChat(seed: number, asked: Asked, epoch: number): GeneratedChat {
+function generateChat(seed: number, asked: Asked, epoch: number) {
   const { project, prompt, modelId, date } = asked
   const name = `${seed} ${project.id} ${prompt.id} ${modelId} ${date}`
   const random = seededRandom(hashText(name))
   const start = dayNumber(date) * DAY_MS
+  // When it appears, and when it is measured again.
   const appearsAt = start + random() * DAY_MS
   const revisedAt = start + DAY_MS + random() * 2 * DAY_MS
   const revised = random() < 0.3

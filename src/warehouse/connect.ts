@@ -14,7 +14,7 @@ import { secretsOfAddress } from '../core/config/secrets.ts'
 import { UsageError } from '../core/errors.ts'
 import { createRedactor, type Redactor } from '../core/redactor.ts'
 import { waitAtMost } from '../core/waiting.ts'
-import { bindDatabase, connectionsOf, type Db } from './database.ts'
+import { connectionsOf, Db } from './database.ts'
 import { databaseFailure } from './database-failure.ts'
 import { isTransient, withRetries } from './retry.ts'
 
@@ -25,17 +25,15 @@ export interface Warehouse {
   db: Db
   /** For queries that may take long for good reasons: they read much. */
   slowDb: Db
-  /** How long work waits for a database that is away. */
   patienceMs: number
   /** Cleans what is written to the ops schema: words of the service and of errors, never rows. */
   redactor: Redactor
-  /** Asks the server for its version. An unreachable or too old server is an error of one sentence. */
+  /** An unreachable or too old server is an error of one sentence. */
   check(): Promise<void>
   /** The command was asked to stop: what the database does not answer within a few seconds is given up. */
   hurry(): void
   /** Waits briefly for connections in use. Then it closes all of them, since the network may not answer. */
   close(): Promise<void>
-  /** Cuts every connection at once. */
   cut(): void
 }
 
@@ -98,7 +96,6 @@ export interface ConnectOptions {
 
 const PATIENCE_MS = 120_000
 
-/** Connects and checks the server. An unreachable or too old server is an error of one sentence, with what to do. */
 export async function connectWarehouse(options: ConnectOptions): Promise<Warehouse> {
   const redactor = options.redactor ?? createRedactor()
   // The password of the embedded server is in no configuration.
@@ -148,8 +145,8 @@ export async function connectWarehouse(options: ConnectOptions): Promise<Warehou
     pool,
     schema,
     opsSchema,
-    db: bindDatabase({ schema, opsSchema }, connectionsOf(pool)),
-    slowDb: bindDatabase(
+    db: new Db({ schema, opsSchema }, connectionsOf(pool)),
+    slowDb: new Db(
       { schema, opsSchema },
       connectionsOf(pool, (client) => limitQueries(client, SLOW_MS)),
     ),
@@ -217,7 +214,6 @@ function plainUrl(url: string): string {
   return parsed.href
 }
 
-/** The process of the server, as the connection was told. */
 function processIdOf(client: ClientBase): number {
   return (client as unknown as { processID: number }).processID
 }
@@ -239,12 +235,10 @@ export function refuseOld(version: number): void {
   throw new UsageError(`the database is Postgres ${name}; visibility-sync needs Postgres 15 or later`)
 }
 
-/** Whether the database answers. */
 export interface DatabaseState {
   up: boolean
-  /** How long it has been so. */
+  /** Since its last change. */
   forMs: number
-  /** Why it is not up. */
   reason: string | undefined
   /** False if it answers, but refuses the connection: waiting does not help. */
   mayPass: boolean

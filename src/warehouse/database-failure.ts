@@ -4,7 +4,7 @@ import { createRedactor, decoded } from '../core/redactor.ts'
 import { clip, helpOn } from '../core/text.ts'
 import { isStatementPooling } from './retry.ts'
 
-/** Explains a server's refusal and gives advice. Wrong settings and a server that is away are different failures. */
+/** Wrong settings and a server that is away are different failures. */
 interface Hint {
   away: boolean
   text: string
@@ -18,6 +18,7 @@ const START =
   'or set DATABASE_URL=embedded'
 const ESCAPE = 'percent-encode @ : / ? # and % in it'
 
+const STOPPING = away('The server is shutting down: try again when it is back')
 const HINTS: Record<string, Hint> = {
   '28P01': wrong(`The user or the password is wrong: correct them in DATABASE_URL, and ${ESCAPE}`),
   '28000': wrong(
@@ -27,8 +28,8 @@ const HINTS: Record<string, Hint> = {
   '42501': wrong('The role may not connect to this database: grant connect on the database to it'),
   '25006': wrong('The server can only be read, as a standby can: name the primary in DATABASE_URL'),
   '53300': away('The server has no connection left: close others, raise max_connections, or lower source.concurrency'),
-  '57P01': away('The server is shutting down: try again when it is back'),
-  '57P02': away('The server is shutting down: try again when it is back'),
+  '57P01': STOPPING,
+  '57P02': STOPPING,
   '57P03': away('The server is starting, stopping or recovering: try again in a moment'),
 }
 
@@ -48,7 +49,7 @@ const BY_MESSAGE: [RegExp, Hint][] = [
   ],
 ]
 
-/** The error for a database that cannot be used: bad settings, or a server that is away. It shows no part of a password. */
+/** It shows no part of a password. */
 export function databaseFailure(url: string, error: unknown): UsageError | TransientError {
   const { hostname, port, pathname, password } = new URL(url)
   const address = `${hostname || 'localhost'}:${port || 5432}${pathname}`
@@ -59,7 +60,6 @@ export function databaseFailure(url: string, error: unknown): UsageError | Trans
   return hint.away ? new TransientError(message, { cause: error }) : new UsageError(message)
 }
 
-/** Advice if a statement is refused because of the configured server or role. */
 export function settingHint(error: unknown): string | undefined {
   if (codeOf(error) === '25006') return HINTS['25006']!.text
   if (isStatementPooling(error)) return 'Set pool_mode = transaction in the pooler, or connect to the server directly'

@@ -5,25 +5,25 @@ import {
   IdentifierNode,
   Kysely,
   PostgresDialect,
-  type PostgresDialectConfig,
   PostgresQueryCompiler,
   type RawBuilder,
+  type RawNode,
   type RootOperationNode,
   type SchemableIdentifierNode,
   type SqlBool,
   sql,
 } from 'kysely'
 import { escapeLiteral, type Pool, type PoolClient, type QueryResult } from 'pg'
-import { IDENTIFIER } from '../core/identifier.ts'
+import { IDENTIFIER, quote } from '../core/identifier.ts'
 
 /*
- * The database as Kysely sees it. Statements call the schemas `data` and `ops`, whatever their names are: `from ops.coverage`.
+ * The database as Kysely sees it. Statements call the schemas `data` and `ops`, whatever their names are: `from ops.coverage`, in
+ * texts of the tag `sql` too.
  */
 
 export type RunOutcome = 'complete' | 'partial' | 'failed' | 'interrupted'
 export type CoverageState = 'read' | 'quarantined' | 'held' | 'stale' | 'unreconciled'
 
-/** The ops schema: the ledger and the queue's own tables. */
 export interface OpsTables {
   runs: {
     run_id: Generated<number>
@@ -185,41 +185,27 @@ type Named<Prefix extends string, Tables> = { [Name in keyof Tables & string as 
 export type Database = Named<'ops', OpsTables> & Named<'data', DataTables>
 
 export interface Schemas {
-  /** The schema of the data. */
   schema: string
   opsSchema: string
 }
 
-/** Where statements are sent to. */
 type Connect = () => Promise<Pick<PoolClient, 'query' | 'release'>>
 
 export class Db extends Kysely<Database> {
-  /** Writes values into the text. */
   readonly literal: LiteralCompiler
 
   constructor({ schema, opsSchema }: Schemas, connect: Connect) {
     const names = { data: schema, ops: opsSchema }
-    super({ dialect: new NamingDialect(names, { pool: { connect, end: async () => {} } as unknown as Pool }) })
+    const dialect = new PostgresDialect({ pool: { connect, end: async () => {} } as unknown as Pool })
+    super({ dialect: Object.assign(dialect, { createQueryCompiler: () => new NamingCompiler(names) }) })
     this.literal = new LiteralCompiler(names)
   }
 }
 
-export const bindDatabase = (schemas: Schemas, connect: Connect): Db => new Db(schemas, connect)
-
 type Names = Readonly<Record<string, string>>
 
-class NamingDialect extends PostgresDialect {
-  constructor(
-    private readonly names: Names,
-    config: PostgresDialectConfig,
-  ) {
-    super(config)
-  }
-
-  override createQueryCompiler() {
-    return new NamingCompiler(this.names)
-  }
-}
+// What is in quotes stays as it is.
+const SCHEMA_OR_QUOTED = /"[^"]*"|'[^']*'|(?<![\w.])(?:data|ops)(?=\.[a-z])/g
 
 /** Gives the schemas of a statement their names, while it is written. */
 class NamingCompiler extends PostgresQueryCompiler {
@@ -230,6 +216,14 @@ class NamingCompiler extends PostgresQueryCompiler {
   protected override visitSchemableIdentifier(node: SchemableIdentifierNode): void {
     const name = node.schema && this.names[node.schema.name]
     this.writeNamed(name === undefined ? node : { ...node, schema: IdentifierNode.create(name) })
+  }
+
+  protected override visitRaw(node: RawNode): void {
+    const nameOf = (found: string) => (found in this.names ? quote(this.names[found]!) : found)
+    super.visitRaw({
+      ...node,
+      sqlFragments: node.sqlFragments.map((text) => text.replaceAll(SCHEMA_OR_QUOTED, nameOf)),
+    })
   }
 
   protected writeNamed(node: SchemableIdentifierNode): void {
@@ -285,9 +279,12 @@ async function rowsOfAll(answer: unknown): Promise<unknown> {
   return Array.isArray(result) ? { rows: result.map(({ rows }) => rows) } : result
 }
 
-/** Runs a statement of a file, whose parameters are numbered. */
 export async function runText<Row>(db: Db, text: string, values: readonly unknown[] = []): Promise<Row[]> {
   return (await db.executeQuery<Row>(CompiledQuery.raw(text, [...values]))).rows
+}
+
+export async function runTexts(db: Db, texts: readonly string[]): Promise<void> {
+  if (texts.length > 0) await runText(db, texts.join(';\n'))
 }
 
 /** A relation or function of the data schema, whose name may come from the configuration. */
@@ -300,7 +297,6 @@ export function anyOf(column: string, values: readonly string[]): RawBuilder<Sql
   return sql`${sql.ref(column)} = any(${values})`
 }
 
-/** A query for each of the types of rows. */
 export type Queries<Rows extends unknown[]> = { [Index in keyof Rows]: Expression<Rows[Index]> }
 export type RowsOfAll<Rows extends unknown[]> = { [Index in keyof Rows]: Rows[Index][] }
 

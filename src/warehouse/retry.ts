@@ -2,7 +2,6 @@ import { codeOf, messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { monotonic, sleep } from '../core/waiting.ts'
 
-/** The database cannot be reached, or the connection to it was lost. */
 class DatabaseAwayError extends TransientError {
   override readonly code = 'database-away'
 }
@@ -12,7 +11,7 @@ const GONE = new Set([
   ...['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN'],
   ...['EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN', '53300', '57P01', '57P02', '57P03'],
 ])
-/** Another transaction was in the way: a serialization failure, a deadlock, a lock that was not to be had. */
+/** A serialization failure, a deadlock, a lock that was not to be had. */
 const CONTENTION = new Set(['40001', '40P01', '55P03'])
 const PROTOCOL_VIOLATION = '08P01'
 
@@ -25,7 +24,6 @@ export function isStatementPooling(error: unknown): boolean {
   return /statement pooling mode/i.test(messageOf(error))
 }
 
-/** True if a query got no answer within its limit. */
 export function isUnanswered(error: unknown): boolean {
   return messageOf(error) === 'Query read timeout'
 }
@@ -49,7 +47,6 @@ export function isAway(error: unknown): boolean {
   )
 }
 
-/** True if trying again, perhaps on another connection, may work. */
 export function isTransient(error: unknown): boolean {
   return error instanceof TransientError || isContention(error) || isAway(error)
 }
@@ -62,9 +59,7 @@ const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 3000
 
 interface Patience {
-  /** How long a database that is away is waited for. */
   patienceMs: number
-  /** Called before each wait. */
   onWait?: (reason: string) => void
 }
 

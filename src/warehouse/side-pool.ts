@@ -5,13 +5,11 @@ import { isUnanswered } from './retry.ts'
 import { inTransaction } from './transaction.ts'
 
 export interface SidePoolOptions {
-  /** As the server lists its connections. */
   name: string
   connections: number
-  /** How many callers may wait for a connection, and for how long, a new one included. Others get an OverloadedError. */
+  /** So many callers wait for a connection, for so long, a new one included. Others get an OverloadedError. */
   waiting: number
   patienceMs: number
-  /** The most that one use may take. */
   limitMs: number
   /** True if its connections refuse to write, whatever a transaction says. */
   isReadOnly?: boolean
@@ -21,13 +19,7 @@ export interface SidePoolOptions {
  * A small connection pool for readers, separate from the pool of runs. Each use is one transaction with a time limit of its own, so
  * nobody waits for a slow statement or a lost network without end, and a run never waits for a reader.
  */
-export interface SidePool {
-  /** One look: everything in it sees the same state. */
-  read<T>(work: (warehouse: Warehouse) => Promise<T>, limitMs?: number): Promise<T>
-  write<T>(work: (warehouse: Warehouse) => Promise<T>): Promise<T>
-  /** At once, whatever is being read. */
-  close(): void
-}
+export type SidePool = ReturnType<typeof createSidePool>
 
 const LATE_MS = 1000
 const CANCELED = '57014'
@@ -36,7 +28,7 @@ const LOCK_MS = 2000
 // pg's message if no connection became free in time. A failed connection has another message.
 const WAITED_TOO_LONG = 'timeout exceeded when trying to connect'
 
-export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): SidePool {
+export function createSidePool(warehouse: Warehouse, options: SidePoolOptions) {
   const base = warehouse.pool.options as PoolConfig & { onConnect: ConnectHook }
   const pool = new Pool({
     ...base,
@@ -78,8 +70,11 @@ export function createSidePool(warehouse: Warehouse, options: SidePoolOptions): 
   }
 
   return {
-    read: (work, limitMs = options.limitMs) => use('isolation level repeatable read read only', limitMs, work),
-    write: (work) => use('', options.limitMs, work),
+    /** Everything in it sees the same state. */
+    read: <T>(work: (warehouse: Warehouse) => Promise<T>, limitMs = options.limitMs) =>
+      use('isolation level repeatable read read only', limitMs, work),
+    write: <T>(work: (warehouse: Warehouse) => Promise<T>) => use('', options.limitMs, work),
+    /** Whatever is being read. */
     close() {
       closing.abort()
       void pool.end().catch(() => {})

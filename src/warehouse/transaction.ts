@@ -4,12 +4,11 @@ import { messageOf, TransientError } from '../core/errors.ts'
 import { clip } from '../core/text.ts'
 import { ownSignal } from '../core/waiting.ts'
 import { closeAtOnce, limitQueries, SLOW_MS, type Warehouse } from './connect.ts'
-import { batch, bindDatabase, oneConnection, type Queries, type RowsOfAll } from './database.ts'
+import { batch, Db, oneConnection, type Queries, type RowsOfAll } from './database.ts'
 import { awayError, isAway, isContention, isStatementPooling } from './retry.ts'
 
 /** One transaction: the warehouse, all of whose queries go over one connection. */
 export interface Transaction extends Warehouse {
-  /** For COPY. */
   client: PoolClient
   /** Statements that are sent with the commit, in one message. */
   atCommit: Expression<unknown>[]
@@ -43,7 +42,6 @@ function setting([name, value]: [string, string | number]): string {
 interface TransactionOptions {
   /** As `begin` takes it: the isolation level, or that nothing is written. */
   mode?: string
-  /** How long a statement may take. */
   limitMs?: number
   lockTimeoutMs?: number
 }
@@ -51,7 +49,6 @@ interface TransactionOptions {
 /** For migrations and other work on whole tables. */
 export const LONG_WORK: TransactionOptions = { limitMs: 4 * 3_600_000, lockTimeoutMs: 60_000 }
 
-/** Runs work in one transaction; any error rolls all of it back. */
 export function inTransaction<T>(
   warehouse: Warehouse,
   work: (transaction: Transaction) => Promise<T>,
@@ -86,7 +83,7 @@ export async function inTransactionWith<T, Rows extends unknown[]>(
   try {
     const limits = Object.entries({ lock_timeout: lockTimeoutMs, statement_timeout: limitMs ?? SLOW_MS }).map(setting)
     const connect = oneConnection(client)
-    const db = bindDatabase(warehouse, connect)
+    const db = new Db(warehouse, connect)
     const pool = (await connect()) as unknown as Pool
     const begun = [sql.raw(`begin ${mode}`), sql.raw(`select ${[...SETTINGS, ...limits].join()}`)]
     const rows: unknown[] = await batch<unknown[]>(db, ...begun, ...queries)

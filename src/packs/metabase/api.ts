@@ -11,36 +11,37 @@ import { clip } from '../../core/text.ts'
  * schemas name: newer versions take no others.
  */
 
-const named = z.object({ id: z.number(), name: z.string() })
-const database = named.extend({
-  engine: z.string(),
-  is_on_demand: z.boolean().nullish(),
-  cache_ttl: z.number().nullish(),
-})
+export const named = z.object({ id: z.number(), name: z.string() })
 /** Newer versions wrap lists in `data`. */
 const listOf = <T extends z.ZodType>(item: T) =>
   z.union([z.array(item), z.object({ data: z.array(item) }).transform(({ data }) => data)])
 const orEmpty = <T extends z.ZodType>(list: T) => z.preprocess((value) => value ?? [], list)
 
-const collection = z.object({
-  // The root collection has a word for an id.
-  id: z.union([z.number(), z.string()]),
-  name: z.string(),
-  /** The ids above it: "/" for one that lies in the root. */
-  location: z.string().nullish(),
-  personal_owner_id: z.number().nullish(),
-})
+export const items = listOf(named)
 
-const field = z.object({
-  id: z.number(),
-  name: z.string(),
+export const databases = listOf(
+  named.extend({ engine: z.string(), is_on_demand: z.boolean().nullish(), cache_ttl: z.number().nullish() }),
+)
+
+export const collections = listOf(
+  named.extend({
+    // The root collection has a word for an id.
+    id: z.union([z.number(), z.string()]),
+    /** The ids above it: "/" for one that lies in the root. */
+    location: z.string().nullish(),
+    personal_owner_id: z.number().nullish(),
+  }),
+)
+
+const field = named.extend({
   base_type: z.string(),
   semantic_type: z.string().nullish(),
   fk_target_field_id: z.number().nullish(),
 })
-const table = z.object({ id: z.number(), name: z.string(), schema: z.string().nullish(), fields: z.array(field) })
+const table = named.extend({ schema: z.string().nullish(), fields: z.array(field) })
 export type Field = z.infer<typeof field>
 export type Table = z.infer<typeof table>
+export const metadata = z.object({ tables: z.array(table) })
 
 /** The fields of a dashboard card that may be sent. Other fields of an answer are computed by Metabase. */
 const dashcard = z.object({
@@ -60,7 +61,7 @@ const dashcard = z.object({
 })
 export type Dashcard = z.infer<typeof dashcard>
 
-const dashboard = z.object({
+export const dashboard = z.object({
   dashcards: orEmpty(z.array(dashcard)),
   tabs: orEmpty(z.array(named)),
   parameters: orEmpty(z.array(z.looseObject({ id: z.string(), slug: z.string().nullish() }))),
@@ -86,14 +87,10 @@ const HINTS: Record<number, string> = {
 const SECOND_FACTOR =
   'the login needs a second factor, which a command cannot give: set METABASE_API_KEY to an API key of the group ' +
   'Administrators (Admin settings → Authentication → API keys)'
-// Without the last one, questions that people moved into a dashboard are left out.
-const CARDS = 'models=card&models=dataset&models=metric&show_dashboard_questions=true'
-
 export type Metabase = Awaited<ReturnType<typeof connectMetabase>>
 
 type Settings = Pick<Config['metabase'], 'api_key' | 'user' | 'password'>
 
-/** Signs in and returns the calls. Every answer is validated. */
 export async function connectMetabase(url: string, { api_key, user, password }: Settings, redactor: Redactor) {
   const client = got.extend({
     prefixUrl: `${url.replace(/\/+$/, '')}/api`,
@@ -110,7 +107,7 @@ export async function connectMetabase(url: string, { api_key, user, password }: 
     json?: object,
   ): Promise<z.infer<S>> {
     const operation = `Metabase: ${method} /api/${path.split('?')[0]}`
-    const body = await client(path, { method, headers, ...(json === undefined ? {} : { json }) })
+    const body = await client(path, { method, headers, ...(json !== undefined && { json }) })
       .text()
       .catch((error: unknown) => {
         if (!(error instanceof HTTPError)) {
@@ -139,27 +136,10 @@ export async function connectMetabase(url: string, { api_key, user, password }: 
     redactor.add([id])
     headers = { 'x-metabase-session': id }
   }
-  const get = <S extends z.ZodType>(path: string, answer: S) => call('GET', path, answer)
-  const put = (path: string, json: object) => call('PUT', path, z.unknown(), json)
-
   return {
-    databases: () => get('database', listOf(database)),
-    createDatabase: (json: object) => call('POST', 'database', z.object({ id: z.number() }), json),
-    updateDatabase: (id: number, json: object) => put(`database/${id}`, json),
-    syncStatus: async (id: number) =>
-      (await get(`database/${id}`, z.object({ initial_sync_status: z.string() }))).initial_sync_status,
-    syncSchema: (id: number) => call('POST', `database/${id}/sync_schema`, z.unknown(), {}),
-    tables: async (id: number) => (await get(`database/${id}/metadata`, z.object({ tables: z.array(table) }))).tables,
-    updateField: (id: number, json: object) => put(`field/${id}`, json),
-    collections: () => get('collection', listOf(collection)),
-    createCollection: (name: string, description: string) => call('POST', 'collection', named, { name, description }),
-    cards: (id: number) => get(`collection/${id}/items?${CARDS}`, listOf(named)),
-    dashboards: (id: number) => get(`collection/${id}/items?models=dashboard`, listOf(named)),
-    createCard: (card: Card & { collection_id: number }) => call('POST', 'card', named, card),
-    updateCard: (id: number, card: Omit<Card, 'type'>) => put(`card/${id}`, card),
-    createDashboard: (name: string, id: number) => call('POST', 'dashboard', named, { name, collection_id: id }),
-    dashboard: (id: number) => get(`dashboard/${id}`, dashboard),
-    updateDashboard: (id: number, json: Dashboard) => put(`dashboard/${id}`, json),
+    get: <S extends z.ZodType>(path: string, answer: S) => call('GET', path, answer),
+    post: <S extends z.ZodType>(path: string, json: object, answer: S) => call('POST', path, answer, json),
+    put: (path: string, json: object) => call('PUT', path, z.unknown(), json),
   }
 }
 

@@ -40,7 +40,6 @@ type CardKind = Pick<Card, 'type' | 'display' | 'dataset_query'>
 export interface WantedCard {
   name: string
   view: BiView
-  /** Undefined if the table lacks a column. */
   make(table: Table): { card: Card; filters?: string[] } | undefined
 }
 
@@ -95,7 +94,7 @@ export function questionCard(question: Question, template: MetabaseTemplate, dat
       ...fill(template.question, { display: question.display, database, sql, tags }),
       parameters: filters.map((filter) => fill(template.parameter, filter)),
       visualization_settings: {
-        ...(dimensions.length > 0 ? { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics } : {}),
+        ...(dimensions.length > 0 && { 'graph.dimensions': dimensions, 'graph.metrics': question.metrics }),
         ...percentages(sharesOf(view, fields)),
       },
     }
@@ -104,7 +103,6 @@ export function questionCard(question: Question, template: MetabaseTemplate, dat
   return { name, view, make }
 }
 
-/** A view to start from, with names and meanings of its columns. */
 export function modelCard(
   [name, view]: readonly [string, BiView],
   template: MetabaseTemplate,

@@ -1,15 +1,27 @@
+import * as z from 'zod'
 import { RefusedError } from '../../core/errors.ts'
 import { sleep } from '../../core/waiting.ts'
 import { byChannel } from '../../warehouse/schema/catalogue.ts'
 import { POINTS_TO } from '../../warehouse/schema/relations.ts'
 import { isShare, type Use } from '../relations.ts'
 import { fill } from '../template.ts'
-import type { Dashboard, Dashcard, Field, Metabase, Table } from './api.ts'
+import {
+  collections,
+  type Dashboard,
+  type Dashcard,
+  dashboard,
+  databases,
+  type Field,
+  items,
+  type Metabase,
+  metadata,
+  named,
+  type Table,
+} from './api.ts'
 import { metricCards, modelCard, questionCard, readMetabaseTemplate, readQuestions, type WantedCard } from './cards.ts'
 
 interface Ensured {
   id: number
-  /** False if it was there and was updated. */
   made: boolean
 }
 
@@ -21,21 +33,24 @@ interface Wanted extends Use {
 const FIRST_LOOK_MS = 250
 const SLOWEST_LOOK_MS = 5000
 const SYNC_PATIENCE_MS = 600_000
+// Without the last one, questions that people moved into a dashboard are left out.
+const CARDS = 'models=card&models=dataset&models=metric&show_dashboard_questions=true'
+const made = z.object({ id: z.number() })
+const syncState = z.object({ initial_sync_status: z.string() })
 
-/**
- * Makes the connection, sets what its fields mean, and makes questions, models, metrics and the dashboard, or updates those that
- * exist. Everything else in Metabase stays as it is. With a client, all of it is made for that client by its name.
- */
+/** Updates what exists by its name; everything else in Metabase stays as it is. With a client, all of it is made for that client. */
 export async function provision(metabase: Metabase, details: object, { schema, client, channelViews, unused }: Wanted) {
   const template = readMetabaseTemplate()
   const nameOf = (what: 'database' | 'collection' | 'dashboard') =>
     client === undefined ? template[what] : `${template[what]}: ${client}`
   const database = await ensureDatabase(metabase, nameOf('database'), details)
   await waitForSync(metabase, database.id)
-  const tables = (await metabase.tables(database.id)).filter((table) => (table.schema ?? schema) === schema)
+  const tables = (await metabase.get(`database/${database.id}/metadata`, metadata)).tables.filter(
+    (table) => (table.schema ?? schema) === schema,
+  )
   const fields = await describeFields(metabase, tables)
   const collection = await ensureCollection(metabase, nameOf('collection'))
-  const present = await metabase.cards(collection.id)
+  const present = await metabase.get(`collection/${collection.id}/items?${CARDS}`, items)
   // Cards that were not made, because Metabase does not know the view that they need.
   const left: { name: string; view: string }[] = []
   const placed: Placed[] = []
@@ -51,9 +66,9 @@ export async function provision(metabase: Metabase, details: object, { schema, c
       }
       const { type, ...card } = made.card
       const known = present.find((item) => item.name === name)
-      const id = known?.id ?? (await metabase.createCard({ type, ...card, collection_id: collection.id })).id
+      const id = known?.id ?? (await metabase.post('card', { type, ...card, collection_id: collection.id }, named)).id
       // Without its type: people may have made a model of a question. Without its collection: it may be in the dashboard now.
-      if (known !== undefined) await metabase.updateCard(known.id, card)
+      if (known !== undefined) await metabase.put(`card/${known.id}`, card)
       if (type === 'question') placed.push({ id, filters: made.filters ?? [] })
       done.push({ name, id, made: known === undefined })
     }
@@ -82,19 +97,21 @@ export async function provision(metabase: Metabase, details: object, { schema, c
 }
 
 async function ensureDatabase(metabase: Metabase, name: string, details: object): Promise<Ensured> {
-  const known = (await metabase.databases()).find((one) => one.name === name && one.engine === 'postgres')
+  const known = (await metabase.get('database', databases)).find(
+    (one) => one.name === name && one.engine === 'postgres',
+  )
   if (known === undefined) {
-    const { id } = await metabase.createDatabase({ name, engine: 'postgres', details })
+    const { id } = await metabase.post('database', { name, engine: 'postgres', details }, made)
     return { id, made: true }
   }
   // An update without these two would reset them.
   const { is_on_demand, cache_ttl } = known
-  await metabase.updateDatabase(known.id, {
+  await metabase.put(`database/${known.id}`, {
     details,
     is_on_demand: is_on_demand ?? false,
     ...(cache_ttl === undefined || cache_ttl === null ? {} : { cache_ttl }),
   })
-  await metabase.syncSchema(known.id)
+  await metabase.post(`database/${known.id}/sync_schema`, {}, z.unknown())
   return { id: known.id, made: false }
 }
 
@@ -103,7 +120,7 @@ async function waitForSync(metabase: Metabase, database: number): Promise<void> 
   const sync = `Metabase: the first sync of database ${database}`
   let pause = FIRST_LOOK_MS
   for (let waited = 0; waited < SYNC_PATIENCE_MS; waited += pause, pause = Math.min(pause * 2, SLOWEST_LOOK_MS)) {
-    const status = await metabase.syncStatus(database)
+    const { initial_sync_status: status } = await metabase.get(`database/${database}`, syncState)
     if (status === 'complete') return
     if (status === 'aborted')
       throw new RefusedError(`${sync} was aborted: see Admin settings → Databases, then run this again`)
@@ -117,18 +134,18 @@ async function waitForSync(metabase: Metabase, database: number): Promise<void> 
 
 async function ensureCollection(metabase: Metabase, collection: string): Promise<Ensured> {
   // The list has collections of every level, and other people's own.
-  const known = (await metabase.collections()).find(
+  const known = (await metabase.get('collection', collections)).find(
     ({ name, location, personal_owner_id }) =>
       name === collection && (location ?? '/') === '/' && (personal_owner_id ?? null) === null,
   )
   if (typeof known?.id === 'number') return { id: known.id, made: false }
-  const about = 'Made by visibility-sync. What has these names is brought up to date when it runs again.'
-  return { id: (await metabase.createCollection(collection, about)).id, made: true }
+  const description = 'Made by visibility-sync. What has these names is brought up to date when it runs again.'
+  return { id: (await metabase.post('collection', { name: collection, description }, named)).id, made: true }
 }
 
 /**
- * Sets the meaning of fields that Metabase gets wrong, and returns how many it wrote. Metabase reads a foreign key of two columns
- * as if each pointed to both, and guesses from names: it takes `margin_of_error` for money.
+ * Metabase reads a foreign key of two columns as if each pointed to both, and guesses from names: it takes `margin_of_error`
+ * for money. Returns how many fields were written.
  */
 async function describeFields(metabase: Metabase, tables: readonly Table[]): Promise<number> {
   let written = 0
@@ -136,7 +153,7 @@ async function describeFields(metabase: Metabase, tables: readonly Table[]): Pro
     for (const field of table.fields) {
       const wanted = meaningOf(table, field, tables)
       if (Object.entries(wanted).every(([name, value]) => field[name as keyof Field] === value)) continue
-      await metabase.updateField(field.id, wanted)
+      await metabase.put(`field/${field.id}`, wanted)
       written++
     }
   }
@@ -167,17 +184,19 @@ interface Placed {
 /** By the name of a filter, the model and the field that list its values. */
 type Lists = Record<string, { card: number; field: number }>
 
-/** Makes the dashboard, or adds to it what it lacks. What people added, moved or filtered by stays as it is. */
+/** What people added, moved or filtered by stays as it is. */
 async function ensureDashboard(
   metabase: Metabase,
   { name, collection, lists }: { name: string; collection: number; lists: Lists },
   cards: readonly Placed[],
 ): Promise<Ensured> {
-  const known = (await metabase.dashboards(collection)).find((dashboard) => dashboard.name === name)
-  const id = known?.id ?? (await metabase.createDashboard(name, collection)).id
-  const before = await metabase.dashboard(id)
+  const known = (await metabase.get(`collection/${collection}/items?models=dashboard`, items)).find(
+    (dashboard) => dashboard.name === name,
+  )
+  const id = known?.id ?? (await metabase.post('dashboard', { name, collection_id: collection }, named)).id
+  const before = await metabase.get(`dashboard/${id}`, dashboard)
   const after = completed(before, cards, lists)
-  if (JSON.stringify(after) !== JSON.stringify(before)) await metabase.updateDashboard(id, after)
+  if (JSON.stringify(after) !== JSON.stringify(before)) await metabase.put(`dashboard/${id}`, after)
   return { id, made: known === undefined }
 }
 

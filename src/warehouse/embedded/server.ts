@@ -18,11 +18,9 @@ import { dataPath, hasCluster, passwordFile, prepareCluster, readPassword, urlOf
 export type EmbeddedPostgres = Awaited<ReturnType<typeof startEmbedded>>
 
 interface EmbeddedOptions {
-  /** The folder that contains the data folder, `.data` in a checkout. */
+  /** Contains the data folder; `.data` in a checkout. */
   folder: string
-  /** Extra server settings. */
   settings?: Record<string, string>
-  /** Reports a server that ended during the command. */
   log?: Log
 }
 
@@ -94,9 +92,8 @@ export async function startEmbedded({ folder: path, settings = {}, log }: Embedd
   return {
     /** With the password: for connections, not for people. */
     url: urlOf(folder, port),
-    /** "started" or "already running", and how. */
     how,
-    /** Ends the use of the server; the last user stops it. */
+    /** The last user stops it. */
     release: () => (releasing ??= release()),
   }
 }
@@ -128,7 +125,6 @@ function makeFolder(path: string): string {
   }
 }
 
-/** Joins the server that runs in the folder, or starts one. */
 async function useServer(
   folder: string,
   settings: Record<string, string>,
@@ -199,7 +195,7 @@ async function isLast(session: Client): Promise<boolean> {
 
 const lockPath = (folder: string) => join(dataPath(folder), 'postmaster.pid')
 
-/** Reads postmaster.pid in the data folder. The file is also the lock of the folder. */
+/** postmaster.pid is also the lock of the folder. */
 function readLock(folder: string) {
   let text: string
   try {
@@ -243,7 +239,7 @@ async function clearStaleLock(folder: string): Promise<void> {
   if (lock?.isEmpty || isOfAnother) fs.rmSync(lockPath(folder), { force: true })
 }
 
-/** Starts the server and waits until it accepts connections. It outlives this process; its last user stops it. */
+/** It outlives this process; its last user stops it. */
 async function launch(folder: string, options: readonly string[]): Promise<string> {
   await clearStaleLock(folder)
   const programs = await prepareCluster(folder)

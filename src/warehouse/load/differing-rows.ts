@@ -1,17 +1,8 @@
-import { type RawBuilder, type SqlBool, sql } from 'kysely'
-import type { PackedRows } from '../../rows/packed-rows.ts'
+import { type SqlBool, sql } from 'kysely'
 import { dataTable } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { type RowHashes, rowHash } from './row-digest.ts'
 import type { WindowLoad } from './window-effect.ts'
-
-/** The rows in which an answer and the table differ. */
-interface DifferingRows {
-  /** Rows of the answer that the table does not have in the same way. */
-  rows: PackedRows
-  /** A condition on rows of the table (t) that the answer does not have in the same way. */
-  whereDifferent: RawBuilder<SqlBool>
-}
 
 // A hash, and the block and number of the row.
 const ENTRY_BYTES = 14
@@ -24,7 +15,7 @@ export async function differingRows(
   { db }: Transaction,
   { projectId, range, stream, rows }: WindowLoad,
   answer: RowHashes,
-): Promise<DifferingRows> {
+) {
   const hash = rowHash(stream.columns)
   const { rows: found } = await sql<{ known: Buffer | null }>`
     select string_agg(int8send(${hash}) || tidsend(t.ctid), '') as known from ${dataTable(stream.table)} t
@@ -46,5 +37,10 @@ export async function differingRows(
   // Partitions number their rows each for itself, so the hash is looked at, too.
   const whereDifferent = sql<SqlBool>`
     t.ctid = any(${`{${tupleIds.join()}}`}::tid[]) and ${hash} = any(${`{${hashes.join()}}`}::bigint[])`
-  return { rows: rows.only((position) => same[position] === 0), whereDifferent }
+  return {
+    /** Rows of the answer that the table does not have in the same way. */
+    rows: rows.only((position) => same[position] === 0),
+    /** A condition on rows of the table (t) that the answer does not have in the same way. */
+    whereDifferent,
+  }
 }

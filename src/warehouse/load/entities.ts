@@ -10,17 +10,16 @@ import type { Transaction } from '../transaction.ts'
 /** Entities that this run has written already, so that a window without new ones needs no query. */
 export type EntityMemory = Map<string, string | null>
 
-/** The rows of one window mention these, or fewer. */
 interface EntitySave {
   projectId: string
   entities: Entities
   labels: Config['labels']
   memory: EntityMemory
-  /** Only recent days may rename a brand: old ones may carry an old name. */
+  /** Old days may carry an old name. */
   mayRename: boolean
 }
 
-/** Fills brands, topics, tags and models with what rows name. Returns what to remember once the transaction commits. */
+/** Returns what to remember once the transaction commits. */
 export async function saveEntities(tx: Transaction, save: EntitySave): Promise<EntityMemory> {
   const { projectId, entities, labels, memory, mayRename } = save
   const fresh: EntityMemory = new Map()
@@ -44,14 +43,14 @@ export async function saveEntities(tx: Transaction, save: EntitySave): Promise<E
     const names = ids.map((id) => labelOf(labels[`${kind}s`], id) ?? null)
     if (ids.length === 0) continue
     await sql`
-      insert into ${sql.table(`data.${kind}s`)} (project_id, ${sql.id(`${kind}_id`)}, name)
+      insert into ${dataTable(`${kind}s`)} (project_id, ${sql.id(`${kind}_id`)}, name)
       select ${projectId}, named.* from unnest(${ids}::text[], ${names}::text[]) named
       on conflict do nothing`.execute(tx.db)
   }
   const models = unknown('model', entities.models)
   if (models.length > 0) {
     await sql`
-      insert into ${sql.table('data.models')} (project_id, model_id)
+      insert into data.models (project_id, model_id)
       select ${projectId}, unnest(${models}::text[]) on conflict do nothing`.execute(tx.db)
   }
   return fresh
@@ -69,10 +68,10 @@ async function saveBrands(
   const rename = sql`
     do update set name = coalesce(excluded.name, b.name)
     where coalesce(excluded.name, b.name) is distinct from b.name and not exists (
-      select from ${sql.table('ops.coverage')} c
+      select from ops.coverage c
       where c.project_id = ${projectId} and c.stream = 'brands' and c.read_at > now() - interval '2 days')`
   await sql`
-    insert into ${sql.table('data.brands')} as b (project_id, brand_id, name, is_own)
+    insert into data.brands as b (project_id, brand_id, name, is_own)
     select ${projectId}, brand.* from unnest(${ids}::text[], ${names}::text[], ${own}::boolean[]) brand
     on conflict (project_id, brand_id) ${mayRename ? rename : sql`do nothing`}`.execute(tx.db)
 }
@@ -92,13 +91,12 @@ export async function readEntities(
 
 const KINDS = ['brand', 'topic', 'tag', 'model'] as const
 
-/** Everything that rows name. */
 export const allEntities = sql.join(
   KINDS.map((kind) => {
     const name = sql.raw(kind === 'model' ? 'null' : 'name')
     return sql`
       select project_id, ${sql.lit(kind)} as kind, ${sql.id(`${kind}_id`)} as id, ${name} as name
-      from ${sql.table(`data.${kind}s`)}`
+      from ${dataTable(`${kind}s`)}`
   }),
   sql` union all `,
 )
@@ -120,24 +118,21 @@ export async function forgetUnnamed({ db, schema }: Warehouse, projectIds: reado
     )
     const isKept = [...(kind === 'model' ? [] : [sql`e.listed_at is not null`]), ...isNamed, sql`false`]
     await sql`
-      delete from ${sql.table(`data.${kind}s`)} e
+      delete from ${dataTable(`${kind}s`)} e
       where project_id = any(${projectIds}) and not (${sql.join(isKept, sql` or `)})`.execute(db)
   }
   await sql`
-    delete from ${sql.table('data.brand_history')} h
+    delete from data.brand_history h
     where project_id = any(${projectIds}) and not exists (
-      select from ${sql.table('data.brands')} b where b.project_id = h.project_id and b.brand_id = h.brand_id)`.execute(
-    db,
-  )
+      select from data.brands b where b.project_id = h.project_id and b.brand_id = h.brand_id)`.execute(db)
 }
 
 /** Sentences on models whose ids differ only in case: the service may have renamed one, and rows have both. */
 export async function modelsAlike({ db }: Warehouse, projectIds: readonly string[]): Promise<string[]> {
-  const models = sql.table('data.models')
   const { rows } = await sql<{ note: string }>`
     select format('the model %s of %s is spelled like %s but for case: rows of both are counted apart',
       a.model_id, project_id, b.model_id) as note
-    from ${models} a join ${models} b using (project_id)
+    from data.models a join data.models b using (project_id)
     where project_id = any(${projectIds}) and lower(a.model_id) = lower(b.model_id)
       and a.model_id < b.model_id collate "C"
     order by 1`.execute(db)
@@ -151,31 +146,29 @@ function entityKey(projectId: string, kind: string, id: string): string {
 // Forgetting costs a statement that changes nothing; remembering without end costs memory.
 const MOST_REMEMBERED = 200_000
 
-/** Keeps what a committed transaction wrote. */
 export function rememberEntities(memory: EntityMemory, fresh: EntityMemory): void {
   if (memory.size > MOST_REMEMBERED) memory.clear()
   for (const [name, value] of fresh) memory.set(name, value)
 }
 
-/** Lists the configured projects. */
 export async function listProjects({ db }: Warehouse, projectIds: readonly string[]): Promise<void> {
   await sql`
-    insert into ${sql.table('data.projects')} (project_id)
+    insert into data.projects (project_id)
     select unnest(${projectIds}::text[]) on conflict do nothing`.execute(db)
 }
 
 /** Forgets projects of which nothing was ever read, as those with a mistyped id. */
 export async function forgetUnread({ db }: Warehouse, projectIds: readonly string[]): Promise<void> {
   const isUnread = sql`project_id = any(${projectIds})
-    and not exists (select from ${sql.table('ops.coverage')} c where c.project_id = t.project_id)`
-  await sql`delete from ${sql.table('ops.stream_settings')} t where ${isUnread}`.execute(db)
-  await sql`delete from ${sql.table('data.projects')} t where ${isUnread}`.execute(db)
+    and not exists (select from ops.coverage c where c.project_id = t.project_id)`
+  await sql`delete from ops.stream_settings t where ${isUnread}`.execute(db)
+  await sql`delete from data.projects t where ${isUnread}`.execute(db)
 }
 
 /** The name of a project is that of its profile, unless the service lists projects. */
 export function nameProject(projectId: string): RawBuilder<object> {
   return sql`
-    update ${sql.table('data.projects')} p set name = f.name from ${sql.table('data.project_profiles')} f
+    update data.projects p set name = f.name from data.project_profiles f
     where p.project_id = ${projectId} and p.listed_at is null and f.project_id = ${projectId}
       and f.name is not null and p.name is distinct from f.name`
 }

@@ -20,16 +20,12 @@ interface Merge extends Stage {
   /** A row whose key has no date may be stored under a day outside the window: then it moves. */
   keyHasDate: boolean
   projectId: string
-  /** A condition on the date of a row of the table. */
   isInWindow: RawBuilder<SqlBool>
   /** The rows of the table that may differ from the answer: those of the window, or fewer. */
   isCompared: RawBuilder<SqlBool>
 }
 
-/**
- * Copies the answer to a temporary table, compares it with the window, and writes only differences. With the hashes of
- * the answer, only rows whose hashes differ are copied and compared.
- */
+/** With the hashes of the answer, only rows whose hashes differ are copied and compared. */
 export async function mergeWindow(tx: Transaction, load: WindowLoad, hashes: RowHashes | undefined): Promise<Effect> {
   const { projectId, range, stream } = load
   const keyHasDate = stream.key.includes('date')

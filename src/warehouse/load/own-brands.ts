@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import type { Config } from '../../core/config/load.ts'
 import { clip, listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
+import { dataTable } from '../database.ts'
 import { allEntities } from './entities.ts'
 
 /* Which brands are the company's own. Labels decide; if they name none, the service does, if it lists brands; else the
@@ -11,12 +12,9 @@ import { allEntities } from './entities.ts'
 const MOST_PROJECTS = 3
 const MOST_BRANDS = 3
 
-const BRANDS = sql.table('data.brands')
-const PROFILES = sql.table('data.project_profiles')
-
 const LABELLED = ['brand', 'topic', 'tag'] as const
 
-/** Brings `brands.is_own` in line, writing only rows that differ. True if something changed. */
+/** True if something changed. */
 export async function applyOwnBrands(
   { db }: Warehouse,
   projectIds: readonly string[],
@@ -24,14 +22,14 @@ export async function applyOwnBrands(
 ): Promise<boolean> {
   const ids = (own: boolean) => Object.entries(labels.brands).flatMap(([id, label]) => (label.own === own ? [id] : []))
   const { numAffectedRows } = await sql`
-    update ${BRANDS} b set is_own = not b.is_own from (
+    update data.brands b set is_own = not b.is_own from (
       select b.project_id, b.brand_id, case
         when b.brand_id = any(${ids(true)}) then true
         when b.brand_id = any(${ids(false)}) or bool_or(b.brand_id = any(${ids(true)})) over (partition by b.project_id)
           then false
         when bool_or(b.listed_at is not null) over (partition by b.project_id) then coalesce(b.listed_own, false)
         else coalesce(lower(btrim(b.name)) = lower(btrim(p.name)), false) end as is_own
-      from ${BRANDS} b left join ${PROFILES} p using (project_id)
+      from data.brands b left join data.project_profiles p using (project_id)
       where b.project_id = any(${projectIds})
     ) decided
     where b.project_id = decided.project_id and b.brand_id = decided.brand_id and b.is_own <> decided.is_own`.execute(
@@ -40,7 +38,7 @@ export async function applyOwnBrands(
   return numAffectedRows !== 0n
 }
 
-/** Notes on own brands and labels, a sentence each. `isNew`: the own brands were chosen just now. */
+/** @param isNew the own brands were chosen just now */
 export async function labelNotes(
   { db }: Warehouse,
   projectIds: readonly string[],
@@ -54,7 +52,7 @@ export async function labelNotes(
       select 1 as part, brand_id collate "C" as place,
         format('own brand of %s: %s, because its profile has the same name; labels.brands overrides it',
           project_id, coalesce(name, brand_id)) as note
-      from ${BRANDS}
+      from data.brands
       where project_id = any(${projectIds}) and is_own and listed_at is null and brand_id <> all(${own}) and ${isNew}
       union all
       -- Most likely a slip of the pen.
@@ -67,10 +65,9 @@ export async function labelNotes(
   return rows.map(({ note }) => note)
 }
 
-/** The projects that have brands, but none that is own. */
 export async function projectsWithoutOwn({ db }: Warehouse, projectIds: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ project_id: string }>`
-    select project_id from ${BRANDS} where project_id = any(${projectIds})
+    select project_id from data.brands where project_id = any(${projectIds})
     group by 1 having not bool_or(is_own) order by 1`.execute(db)
   return rows.map(({ project_id }) => project_id)
 }
@@ -83,7 +80,7 @@ export async function ownBrandNotes({ db }: Warehouse, projectIds: readonly stri
       select b.project_id, b.brand_id, b.name, row_number() over (
         partition by b.project_id
         order by position(lower(b.name) in lower(p.name)) > 0 desc nulls last, b.name, b.brand_id) as place
-      from ${BRANDS} b left join ${PROFILES} p using (project_id)
+      from data.brands b left join data.project_profiles p using (project_id)
       where b.project_id = any(${projectIds.slice(0, MOST_PROJECTS)})
     ) b where place <= ${MOST_BRANDS} order by project_id, place`.execute(db)
   const which = rows.map(({ project_id, brand_id, name }) => {
@@ -98,7 +95,6 @@ export async function ownBrandNotes({ db }: Warehouse, projectIds: readonly stri
   ]
 }
 
-/** Brings names in line with the labels of the configuration. */
 export async function applyLabels(
   { db }: Warehouse,
   projectIds: readonly string[],
@@ -109,7 +105,7 @@ export async function applyLabels(
     if (named.length === 0) continue
     const names = named.map(([, label]) => (typeof label === 'string' ? label : label.name))
     await sql`
-      update ${sql.table(`data.${kind}s`)} t set name = l.name
+      update ${dataTable(`${kind}s`)} t set name = l.name
       from unnest(${named.map(([id]) => id)}::text[], ${names}::text[]) l(id, name)
       where t.project_id = any(${projectIds}) and t.${sql.id(`${kind}_id`)} = l.id
         and l.name is not null and t.name is distinct from l.name`.execute(db)

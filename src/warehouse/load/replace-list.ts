@@ -10,12 +10,13 @@ import { type Stage, stageRows } from './stage.ts'
 import type { Effect } from './window-effect.ts'
 
 export interface ListEffect extends Omit<Effect, 'byDay' | 'rowsByDay' | 'movedFrom' | 'robbed'> {
-  /** How many rows the list has afterwards. */
   rows: number
   held: { present: number; vanishing: number; range?: Range } | undefined
   /** Dimensions by which prompts are in other groups now. */
   regrouped: Dimension[]
 }
+
+const NOTHING = { inserted: 0, updated: 0, deleted: 0, unchanged: 0, held: undefined, regrouped: [] }
 
 type Child = NonNullable<ListStream['children']>[number]
 
@@ -23,15 +24,14 @@ interface ListLoad {
   projectId: string
   stream: ListStream
   rows: PackedRows
-  /** The rows of child tables, by table. */
   children: ReadonlyMap<string, Row[]>
   mayDelete: boolean
   acceptDeletes: boolean
 }
 
 /**
- * Makes a project's list equal to the answer. Vanished rows are marked with `removed_at`, and unmarked when they come back. A
- * list that has the rows of the answer already is not staged: that would cost more than all else of a run without changes.
+ * Vanished rows are marked with `removed_at`, and unmarked when they come back. A list that has the rows of the answer already
+ * is not staged: that would cost more than all else of a run without changes.
  */
 export async function replaceList(
   tx: Transaction,
@@ -42,16 +42,14 @@ export async function replaceList(
   const { projectId, stream } = load
   if (isAsAnswered(before, load)) {
     const { length } = load.rows
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: length, rows: length, held: undefined, regrouped: [] }
+    return { ...NOTHING, unchanged: length, rows: length }
   }
   const staged = await stageRows(tx, stream, load.rows)
   const statements = listStatements(staged, stream, projectId)
   const { rows } = await statements.compare.execute(db)
   const { present, inserted, vanishing, updated } = rows[0]!
   const held = vanishing * 2 > present && !load.acceptDeletes ? { present, vanishing } : undefined
-  // A held list is left exactly as it was.
-  if (held !== undefined)
-    return { inserted: 0, updated: 0, deleted: 0, unchanged: 0, rows: present, held, regrouped: [] }
+  if (held !== undefined) return { ...NOTHING, rows: present, held }
   const deleted = load.mayDelete ? vanishing : 0
   if (deleted > 0) await statements.remove.execute(db)
   // Windows that load meanwhile may add rows to a shared table: those are updated like rows that were there before.
@@ -98,7 +96,6 @@ function listStatements({ table, stage, keysMatch, ...staged }: Stage, stream: L
   }
 }
 
-/** Inserts what is new. Returns how many rows that were. */
 async function insertListed(
   { db }: Transaction,
   { table, stage, names, keysMatch }: Stage,
@@ -115,7 +112,7 @@ async function insertListed(
   return Number(numAffectedRows ?? 0)
 }
 
-/** The children of every listed parent become those of the answer; those of removed parents stay as they were last seen. Returns how many changed. */
+/** Those of removed parents stay as they were last seen. Returns how many changed. */
 async function replaceChildren(
   tx: Transaction,
   load: ListLoad,
@@ -135,33 +132,29 @@ async function replaceChildren(
   return Number(deleted + inserted)
 }
 
-/**
- * Keeps what each prompt of a project was, in the transaction that changed it. Prompts that did not change are only
- * compared. One that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed.
- */
+/** A prompt that is no longer listed keeps its open row: it still means what it meant. Returns by which dimensions prompts changed. */
 async function savePromptHistory({ db }: Transaction, projectId: string): Promise<Dimension[]> {
-  const history = sql.table('data.prompt_history')
   const now = sql`(
     select p.project_id, p.prompt_id, p.text, p.topic_id, p.country_code, array(
-      select t.tag_id from ${sql.table('data.prompt_tags')} t
+      select t.tag_id from data.prompt_tags t
       where t.project_id = p.project_id and t.prompt_id = p.prompt_id order by 1
     ) as tags
-    from ${sql.table('data.prompts')} p where p.project_id = ${projectId}
+    from data.prompts p where p.project_id = ${projectId}
   ) n`
   const isOpen = sql`h.project_id = ${projectId} and h.prompt_id = n.prompt_id and h.valid_to is null`
   // The time at which it is seen: transactions that began earlier may come later.
   const { rows: changed } = await sql<Partial<Record<Dimension, boolean>>>`
-    update ${history} h set valid_to = greatest(clock_timestamp(), h.valid_from + interval '1 microsecond')
+    update data.prompt_history h set valid_to = greatest(clock_timestamp(), h.valid_from + interval '1 microsecond')
     from ${now} where ${isOpen}
       and (h.text, h.topic_id, h.tags, h.country_code) is distinct from (n.text, n.topic_id, n.tags, n.country_code)
     returning h.topic_id is distinct from n.topic_id as topic_id, h.tags <> n.tags as tag_id,
       h.country_code is distinct from n.country_code as country_code`.execute(db)
   await sql`
-    insert into ${history} (project_id, prompt_id, text, topic_id, tags, country_code, valid_from)
+    insert into data.prompt_history (project_id, prompt_id, text, topic_id, tags, country_code, valid_from)
     select n.project_id, n.prompt_id, n.text, n.topic_id, n.tags, n.country_code, coalesce(
-      (select max(h.valid_to) from ${history} h where h.project_id = ${projectId} and h.prompt_id = n.prompt_id),
+      (select max(h.valid_to) from data.prompt_history h where h.project_id = ${projectId} and h.prompt_id = n.prompt_id),
       clock_timestamp())
-    from ${now} where not exists (select from ${history} h where ${isOpen})`.execute(db)
+    from ${now} where not exists (select from data.prompt_history h where ${isOpen})`.execute(db)
   return (['topic_id', 'tag_id', 'country_code'] as const).filter((name) => changed.some((prompt) => prompt[name]))
 }
 
@@ -169,7 +162,6 @@ function childRows({ projectId, children }: ListLoad, { table, columns }: Child)
   return PackedRows.of(columns, projectId, children.get(table) ?? [])
 }
 
-/** The rows of a list and of its child tables, as they are. */
 export function listSnapshots(projectId: string, stream: ListStream): RawBuilder<SnapshotRow> {
   const rowsOf = (table: string) => sql`${dataTable(table)} t where t.project_id = ${projectId} and`
   const listed = sql`${rowsOf(stream.table)} ${isListed(stream)}`
@@ -180,7 +172,6 @@ export function listSnapshots(projectId: string, stream: ListStream): RawBuilder
   return sql`${sql.join([snapshotOf(stream.columns, listed), ...ofChildren], sql` union all `)}`
 }
 
-/** True if the list and its child tables have the rows of the answer, each with the same values. */
 function isAsAnswered(before: readonly Snapshot[], load: ListLoad): boolean {
   const answered = [load.rows, ...(load.stream.children ?? []).map((child) => childRows(load, child))]
   const isSame = ({ count, digest }: Snapshot, rows: PackedRows) =>

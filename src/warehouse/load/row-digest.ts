@@ -25,7 +25,7 @@ export interface Snapshot {
 
 export type SnapshotRow = { count: number; digest: string | null }
 
-/** Counts rows of a table `t` and, if the columns are given, computes their digest. */
+/** Of rows of a table `t`; without columns, no digest. */
 export function snapshotOf(columns: readonly Column[] | undefined, rows: RawBuilder<unknown>): RawBuilder<SnapshotRow> {
   const digest = columns === undefined ? sql`null` : digestOf(columns)
   return sql`select count(*) as count, ${digest}::text as digest from ${rows}`
@@ -40,7 +40,6 @@ function digestOf(columns: readonly Column[]): RawBuilder<string | null> {
   return sql`bit_xor(${rowHash(columns)})`
 }
 
-/** The hash of a row `t` as a bigint. */
 export function rowHash(columns: readonly Column[]): RawBuilder<string> {
   return columns.reduce((before, column, index) => valueHash(column, index, before), sql<string>`0`)
 }
@@ -64,9 +63,7 @@ function valueHash({ name, type }: Column, index: number, before: RawBuilder<str
 /** The hashes of the rows of an answer. Each is worked out once, for the digest and for finding rows. */
 export class RowHashes {
   readonly count: number
-  /** The upper and the lower half of each. */
   private readonly words: Int32Array
-  /** The halves of all hashes, combined. */
   private upper = 0
   private lower = 0
 
@@ -87,7 +84,7 @@ export class RowHashes {
     return this.count === 0 ? undefined : (BigInt(this.upper) << 32n) | BigInt(this.lower >>> 0)
   }
 
-  /** Gives a function that finds the position of the row with a hash; -1 if no row has it. */
+  /** -1 if no row has the hash. */
   finder(): (high: number, low: number) => number {
     const { words, count } = this
     // Rounded, so two hashes may share a key. Then one of the rows is not found and is compared in full.

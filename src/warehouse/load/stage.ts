@@ -8,16 +8,7 @@ import { batch, dataTable, writtenOut } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 
 /** A temporary table with the rows of an answer, and fragments that compare it (s) with the real table (t). */
-export interface Stage {
-  table: RawBuilder<unknown>
-  stage: RawBuilder<unknown>
-  /** `project_id` and all columns. */
-  names: RawBuilder<unknown>
-  keysMatch: RawBuilder<SqlBool>
-  valuesDiffer: RawBuilder<SqlBool>
-  /** "column = s.column, …" for the columns outside the key. */
-  assignments: readonly RawBuilder<unknown>[]
-}
+export type Stage = ReturnType<typeof stageOf>
 
 interface Staged {
   table: string
@@ -47,7 +38,7 @@ export async function stageRows(tx: Transaction, target: Staged, rows: PackedRow
 
 const stageName = ({ table }: Staged) => `stage_${table}`
 
-function stageOf(target: Staged): Stage {
+function stageOf(target: Staged) {
   const others = target.columns.map(({ name }) => name).filter((name) => !target.key.includes(name))
   const side = (alias: string) => sql`(${sql.join(others.map((name) => sql.ref(`${alias}.${name}`)))})`
   const keys = target.key.map((name) => isEqual(target.columns, name))
@@ -55,9 +46,9 @@ function stageOf(target: Staged): Stage {
     table: dataTable(target.table),
     stage: sql.table(`pg_temp.${stageName(target)}`),
     names: namesOf(target.columns),
-    keysMatch: sql`${sql.join([sql`t.project_id = s.project_id`, ...keys], sql` and `)}`,
+    keysMatch: sql<SqlBool>`${sql.join([sql`t.project_id = s.project_id`, ...keys], sql` and `)}`,
     // A table whose columns are all key has nothing that could differ.
-    valuesDiffer: others.length === 0 ? sql`false` : sql`${side('t')} is distinct from ${side('s')}`,
+    valuesDiffer: others.length === 0 ? sql<SqlBool>`false` : sql<SqlBool>`${side('t')} is distinct from ${side('s')}`,
     assignments: others.map((name) => sql`${sql.id(name)} = s.${sql.id(name)}`),
   }
 }
@@ -77,7 +68,6 @@ function isEqual(columns: readonly Column[], name: string): RawBuilder<SqlBool> 
 // For the rows of one page.
 const COPY_MS = 180_000
 
-/** COPY of rows of one project into a table. */
 export async function copyRows({ client, db }: Transaction, table: string, rows: PackedRows): Promise<void> {
   const statement = sql`copy ${sql.table(table)} (${namesOf(rows.columns)}) from stdin with (format binary)`
   const copy = copyFrom(writtenOut(db, statement))
@@ -111,7 +101,7 @@ function ignoreLateWrites(stream: ReturnType<typeof copyFrom>): void {
   }
 }
 
-/** Inserts rows that are part of a list and not all of it; those that are there stay. Returns how many were new. */
+/** For rows that are part of a list and not all of it. Returns how many were new. */
 export async function insertNewRows(tx: Transaction, stream: ListStream, rows: PackedRows): Promise<number> {
   if (rows.length === 0) return 0
   const { table, stage, names } = await stageRows(tx, stream, rows)

@@ -3,8 +3,6 @@ import type { Day, Range } from '../../core/day.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
 import type { DayStream } from '../../streams/stream.ts'
 
-/* A load of a window, and its effect. */
-
 export interface Change {
   inserted: number
   updated: number
@@ -23,9 +21,8 @@ export interface DayLoss {
 
 export interface Effect extends Change {
   unchanged: number
-  /** The changes of each day. */
   byDay: Map<Day, Change>
-  /** How many rows the table has on each day of the window afterwards. */
+  /** Of the table, afterwards. */
   rowsByDay: ReadonlyMap<Day, number>
   /** Rows that had days outside the window before. */
   movedFrom: ReadonlyMap<Day, number>

@@ -9,7 +9,6 @@ import { otherDimensions } from '../../streams/brand-report.ts'
  * sql/comments.json, apart from those of custom streams.
  */
 
-/** The meaning of a table or view and its columns. */
 export interface TableNote {
   about: string
   columns: Record<string, string>
@@ -38,21 +37,17 @@ interface ViewEntry {
 }
 
 /** Views by model that have a twin by channel: a channel stays the same when the model behind it changes. */
-export const CHANNEL_TWINS = {
+export const CHANNEL_TWINS: Partial<Record<BiView, BiView>> = {
   visibility_by_model_weekly: 'visibility_by_channel_weekly',
   head_to_head_weekly: 'head_to_head_by_channel_weekly',
   position_by_model_weekly: 'position_by_channel_weekly',
   movers_weekly: 'movers_by_channel_weekly',
-} as const satisfies Partial<Record<BiView, BiView>>
-
-/** Twins that are made from the text of the view by model. */
-type LikeModels = Exclude<(typeof CHANNEL_TWINS)[keyof typeof CHANNEL_TWINS], 'visibility_by_channel_weekly'>
+}
 
 /** The view by model whose text a view by channel is made from. */
-export function modelTwin(name: BiView): keyof typeof CHANNEL_TWINS | undefined {
+export function modelTwin(name: BiView): BiView | undefined {
   if (name in COMMENTS.views) return undefined
-  const found = Object.entries(CHANNEL_TWINS).find(([, twin]) => twin === name)
-  return found?.[0] as keyof typeof CHANNEL_TWINS
+  return BI_VIEWS.find((view) => CHANNEL_TWINS[view] === name)
 }
 
 /** Changes a text, or all texts of a template, from models to channels. */
@@ -60,7 +55,7 @@ export function byChannel<T>(part: T): T {
   const changed = (node: unknown): unknown => {
     if (typeof node === 'string')
       return node
-        .replaceAll(/\w+/g, (word) => CHANNEL_TWINS[word as keyof typeof CHANNEL_TWINS] ?? word)
+        .replaceAll(/\w+/g, (word) => CHANNEL_TWINS[word as BiView] ?? word)
         .replaceAll('model_id', 'model_channel_id')
         .replaceAll(/\bmodel(s?)\b/g, 'channel$1')
     if (Array.isArray(node)) return node.map(changed)
@@ -82,7 +77,8 @@ export const COMMENTS = JSON.parse(readFileSync(packageFile('sql/comments.json')
   ops_tables: Entries
   ops_views: Entries
   view_columns: Record<string, string>
-  views: Record<Exclude<BiView, LikeModels>, ViewEntry>
+  /** Those by channel are mostly made from those by model. */
+  views: Partial<Record<BiView, ViewEntry>>
   /** Columns that are shares, and the columns of each type that is not text. */
   shares: string
   types: Record<string, string>
@@ -152,18 +148,14 @@ const words = (text: string) => text.split(' ').filter((word) => word !== '')
 export const VIEWS = Object.fromEntries(
   BI_VIEWS.map((name): [string, ViewNote] => {
     const model = modelTwin(name)
-    const { needs, columns, instead, ...view } = model === undefined ? entryOf(name) : byChannel(entryOf(model))
+    const entry = COMMENTS.views[model ?? name]!
+    const { needs, columns, instead, ...view } = model === undefined ? entry : byChannel(entry)
     const meaning = { ...COMMENTS.view_columns, ...instead }
     const notes = words(columns).map((column) => [column, meaning[column]!])
     return [name, { ...view, needs: words(needs) as Dimension[], columns: Object.fromEntries(notes) }]
   }),
 ) as Record<BiView, ViewNote>
 
-function entryOf(name: BiView) {
-  return COMMENTS.views[name as keyof typeof COMMENTS.views]
-}
-
-/** The views that answer a question. */
 export function viewsOf(question: number): BiView[] {
   return BI_VIEWS.filter((name) => VIEWS[name].question === question)
 }

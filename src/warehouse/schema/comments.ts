@@ -2,11 +2,11 @@ import { sql } from 'kysely'
 import { escapeLiteral } from 'pg'
 import type { Config } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
-import { runText } from '../database.ts'
+import { runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { COMMENTS, customNote, OPS_TABLES, reportNote, SUM_VIEWS, TABLES, type TableNote, VIEWS } from './catalogue.ts'
 
-/** Brings the comments in the database in line with the catalogue, writing only those that differ. */
+/** Writes only comments that differ, so that a run without changes takes no locks. */
 export async function applyComments({ db, schema, opsSchema }: Transaction, config: Config): Promise<void> {
   const tables: Record<string, TableNote> = {
     ...TABLES,
@@ -31,7 +31,7 @@ export async function applyComments({ db, schema, opsSchema }: Transaction, conf
     left join pg_description d on d.classoid = 'pg_class'::regclass and d.objoid = c.oid and d.objsubid = a.attnum
     where n.nspname in (${schema}, ${opsSchema})
       and (c.relname = any(${Object.keys({ ...tables, ...ops })})
-        or c.relname in (select name from ${sql.table('ops.views')}))`.execute(db)
+        or c.relname in (select name from ops.views))`.execute(db)
   const statements: string[] = []
   const comment = (object: string, text: string | null, wanted: string | undefined) => {
     if (wanted !== undefined && wanted !== text) statements.push(`comment on ${object} is ${escapeLiteral(wanted)}`)
@@ -43,5 +43,5 @@ export async function applyComments({ db, schema, opsSchema }: Transaction, conf
     if (column === '') comment(`${kind} ${quote(place, name)}`, text, note?.about)
     else comment(`column ${quote(place, name, column)}`, text, note?.columns[column])
   }
-  if (statements.length > 0) await runText(db, statements.join(';\n'))
+  await runTexts(db, statements)
 }

@@ -2,20 +2,20 @@ import { sql } from 'kysely'
 import { codeOf, messageOf, UsageError } from '../../core/errors.ts'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
+import { runTexts } from '../database.ts'
 import { inTransaction, type Transaction } from '../transaction.ts'
 import { setRestriction } from './restrict-reader.ts'
 
 interface ReaderRequest {
   role: string
-  /** The projects that it sees; undefined for all of them. */
+  /** Undefined for all of them. */
   projects?: readonly string[] | undefined
-  /** Tables and views of which nothing is read. */
   unused: readonly string[]
 }
 
 /**
- * Lets a role read what is used of the data schema, and nothing else. A role that sees all projects also reads tables that others make
- * there later, and keeps what it could read before. Gives the statements that it ran, without those of policies, and what it left out.
+ * A role that sees all projects also reads tables that others make later, and keeps what it could read before. Gives the
+ * statements that it ran, without those of policies, and what it left out.
  */
 export async function grantReader(
   warehouse: Warehouse,
@@ -36,13 +36,12 @@ export async function grantReader(
     const leftOut = rows.map(({ name }) => name)
     const names = leftOut.map((name) => quote(tx.schema, name)).join(', ')
     if (projects === undefined && names !== '') statements.push(`revoke select on ${names} from ${quote(role)}`)
-    for (const statement of statements) await sql.raw(statement).execute(tx.db)
+    await runTexts(tx.db, statements)
     await setRestriction(tx, role, projects, unused)
     return { statements, leftOut }
   })
 }
 
-/** Takes everything back that `grantReader` gave. */
 export async function revokeReader(warehouse: Warehouse, role: string): Promise<string[]> {
   return inTransaction(warehouse, async (tx) => {
     await refuseRole(tx, role, false)
@@ -50,7 +49,7 @@ export async function revokeReader(warehouse: Warehouse, role: string): Promise<
       ...(await accessStatements(tx, role, 'revoke')),
       `revoke usage on schema ${quote(warehouse.schema)} from ${quote(role)}`,
     ]
-    for (const statement of statements) await sql.raw(statement).execute(tx.db)
+    await runTexts(tx.db, statements)
     await setRestriction(tx, role, undefined)
     return statements
   })
@@ -94,7 +93,6 @@ async function accessStatements(tx: Transaction, role: string, verb: 'grant' | '
 
 export interface AppliedSetting {
   statement: string
-  /** Why it could not be run; undefined if it was. */
   refused: string | undefined
 }
 
@@ -105,7 +103,7 @@ export interface AppliedSetting {
  */
 export const READER_SETTINGS = { timezone: `set timezone = 'UTC'`, jit: 'set jit = off' }
 
-/** Changes a setting of the role in this database. Changing a role takes a right that the owner of the tables may lack. */
+/** Changing a role takes a right that the owner of the tables may lack. */
 export async function applySetting({ db }: Warehouse, role: string, change: string): Promise<AppliedSetting> {
   const { rows } = await sql<{ name: string }>`select current_database() as name`.execute(db)
   const statement = `alter role ${quote(role)} in database ${quote(rows[0]!.name)} ${change}`

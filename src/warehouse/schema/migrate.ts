@@ -7,11 +7,11 @@ import type { Warehouse } from '../connect.ts'
 import { batch, runText } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { applyComments } from './comments.ts'
-import { type Migration, readMigrations, withSchemas } from './migrations.ts'
+import { type Migration, readMigrations } from './migrations.ts'
 import { applyRelations } from './relations.ts'
 import { findForeignObjects, findNamesakes, repairMigrated } from './repair.ts'
 import { applyRestrictions } from './restrict-reader.ts'
-import { runQuery } from './sql-files.ts'
+import { fillIn, runQuery } from './sql-files.ts'
 import { addStreamSettings } from './stream-settings.ts'
 import { ensureStreamTables } from './stream-tables.ts'
 import { applySummaries } from './summaries.ts'
@@ -20,16 +20,14 @@ import { applyViews, readFacts, unusedRelations, type ViewResult } from './views
 export interface MigrationResult {
   applied: string[]
   reportsMade: string[]
-  /** Sentences on what somebody had dropped and was made again. */
   repaired: string[]
   views: ViewResult
 }
 
 // Any number, as long as it stays the same: concurrent migrations wait for each other.
-const MIGRATIONS = sql.table('ops.migrations')
 const LOCK = sql`select pg_advisory_xact_lock(7265190401)`
 
-/** Creates or upgrades the tables, and makes the tables of configured reports. Every run does so first. */
+/** Every run does so first. */
 export async function migrate(warehouse: Warehouse, config: Config): Promise<MigrationResult> {
   try {
     const work = async (tx: Transaction): Promise<MigrationResult> => {
@@ -63,13 +61,11 @@ export async function migrate(warehouse: Warehouse, config: Config): Promise<Mig
   }
 }
 
-/** True if every migration was applied. */
 export async function isMigrated({ db }: Warehouse): Promise<boolean> {
-  const { rows } = await sql<{ version: number }>`select version from ${MIGRATIONS}`.execute(db)
+  const { rows } = await sql<{ version: number }>`select version from ops.migrations`.execute(db)
   return readMigrations().every(({ version }) => rows.some((row) => row.version === version))
 }
 
-/** Objects that exist already: the schemas, the ledger of migrations, and its checksums. */
 interface Made {
   schema: boolean
   ops: boolean
@@ -91,15 +87,15 @@ async function makeLedger({ db, schema, opsSchema }: Transaction, made: Made): P
   if (!made.ops) await sql`create schema ${sql.id(opsSchema)}`.execute(db)
   if (!made.ledger) {
     await sql`
-      create table ${MIGRATIONS}
+      create table ops.migrations
         (version integer primary key, name text not null, applied_at timestamptz not null default now())`.execute(db)
   }
-  if (!made.checksums) await sql`alter table ${MIGRATIONS} add column checksum text`.execute(db)
+  if (!made.checksums) await sql`alter table ops.migrations add column checksum text`.execute(db)
 }
 
 async function applyFiles(tx: Transaction): Promise<string[]> {
   const { rows } = await sql<{ version: number; checksum: string | null }>`
-    select version, checksum from ${MIGRATIONS}`.execute(tx.db)
+    select version, checksum from ops.migrations`.execute(tx.db)
   const done = new Set(rows.map(({ version }) => version))
   const files = readMigrations()
   refuseEdited(files, rows)
@@ -112,8 +108,8 @@ async function applyFiles(tx: Transaction): Promise<string[]> {
   }
   const applied: string[] = []
   for (const { version, name, text, checksum } of files.filter((file) => !done.has(file.version))) {
-    await runText(tx.db, withSchemas(text, tx))
-    await sql`insert into ${MIGRATIONS} (version, name, checksum) values (${version}, ${name}, ${checksum})`.execute(
+    await runText(tx.db, fillIn(text, tx))
+    await sql`insert into ops.migrations (version, name, checksum) values (${version}, ${name}, ${checksum})`.execute(
       tx.db,
     )
     applied.push(name)

@@ -8,8 +8,8 @@ import { reportStream } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import { dataTable } from '../database.ts'
 import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
-import { attachPart, type Month, makePart, monthBounds, partOf, readLayout } from './partitions.ts'
-import { applyRestrictions, dropPolicies } from './restrict-reader.ts'
+import { addMonth, type Month, monthBounds, readLayout } from './partitions.ts'
+import { applyRestrictions, dropPolicies, runGiven } from './restrict-reader.ts'
 import { createStreamTable, isNewestFirst, readRelations } from './stream-tables.ts'
 
 /*
@@ -22,7 +22,6 @@ interface MoveStep {
   table: string
   month: Month
   rows: number
-  /** Months that are left after this one. */
   left: number
 }
 
@@ -41,15 +40,16 @@ export async function beginMove(warehouse: Warehouse, report: ReportConfig): Pro
     const hasExtra = (await readRelations(tx, tx.schema)).get(report.name)!.has(EXTRA)
     const stream = hasExtra ? withExtra(reportStream(report)) : reportStream(report)
     const grants = await grantsOf(tx, table)
-    const foreign = await sql<{ name: string }>`
-      select conname as name from pg_constraint where conrelid = to_regclass(${table}) and contype = 'f'`.execute(db)
-    for (const { name } of foreign.rows) await sql`alter table ${whole} drop constraint ${sql.id(name)}`.execute(db)
+    const foreign = await sql<{ statement: string }>`
+      select format('alter table %s drop constraint %I', ${table}::text, conname) as statement from pg_constraint
+      where conrelid = to_regclass(${table}) and contype = 'f'`.execute(db)
+    await runGiven(db, foreign.rows)
     await sql`alter table ${whole} rename to ${sql.id(`${report.name}_rest`)}`.execute(db)
     await sql`alter table ${dataTable(`${report.name}_rest`)} set schema ${sql.id(tx.opsSchema)}`.execute(db)
     await createStreamTable(tx, stream, { partition: 'month', newestFirst })
     await sql`alter table ${whole} attach partition ${old} default`.execute(db)
     await applyRestrictions(tx)
-    for (const grant of grants) await sql.raw(grant).execute(db)
+    await runGiven(db, grants)
     // The views still read the old table, and are renewed before anything leaves it.
     await tx.db.updateTable('ops.views').set({ fingerprint: '' }).where('name', 'in', BI_VIEWS).execute()
   }
@@ -85,17 +85,15 @@ async function moveMonth(warehouse: Warehouse, table: string, month: Month, sign
       const { db } = tx
       // Others may read, and wait with their writing.
       await sql`lock table ${dataTable(table)} in share row exclusive mode`.execute(db)
-      await makePart(tx, table, month)
-      // By name: the old table may have its columns in another order.
-      const columns = (await readRelations(tx, warehouse.schema)).get(table)!
-      const names = sql.join(Array.from(columns, (name) => sql.id(name)))
-      const { numAffectedRows } = await sql`
-        insert into ${partOf(table, month)} (${names})
-        select ${names} from ${restOf(table)} where ${isWithin}`.execute(db)
-      await sql`delete from ${restOf(table)} where ${isWithin}`.execute(db)
-      await attachPart(tx, table, month)
-      await applyRestrictions(tx)
-      return Number(numAffectedRows ?? 0)
+      return addMonth(tx, table, month, async (part) => {
+        // By name: the old table may have its columns in another order.
+        const columns = (await readRelations(tx, warehouse.schema)).get(table)!
+        const names = sql.join(Array.from(columns, (name) => sql.id(name)))
+        const { numAffectedRows } = await sql`
+          insert into ${part} (${names}) select ${names} from ${restOf(table)} where ${isWithin}`.execute(db)
+        await sql`delete from ${restOf(table)} where ${isWithin}`.execute(db)
+        return Number(numAffectedRows ?? 0)
+      })
     },
     signal,
     LONG_WORK,
@@ -125,7 +123,7 @@ async function refuseDependents({ db, schema }: Warehouse, table: string, allowe
     from pg_depend d join pg_rewrite r on r.oid = d.objid and d.classid = 'pg_rewrite'::regclass
     join pg_class v on v.oid = r.ev_class join pg_namespace n on n.oid = v.relnamespace
     where d.refobjid = to_regclass(${table}) and v.oid <> d.refobjid
-      and not (${allowed === 'ours'} and n.nspname = ${schema} and v.relname in (select name from ${sql.table('ops.views')}))
+      and not (${allowed === 'ours'} and n.nspname = ${schema} and v.relname in (select name from ops.views))
     union
     select d.objid::regprocedure::text from pg_depend d
     where d.refobjid = to_regclass(${table}) and d.classid = 'pg_proc'::regclass`.execute(db)
@@ -136,7 +134,7 @@ async function refuseDependents({ db, schema }: Warehouse, table: string, allowe
   )
 }
 
-/** Objects that users added to the table and that would be missing afterwards. */
+/** What users added to the table would be missing afterwards. */
 async function refuseExtras({ db }: Transaction, table: string): Promise<void> {
   const { rows } = await sql<{ name: string }>`
     select 'row level security' as name from pg_class where oid = to_regclass(${table}) and relrowsecurity
@@ -155,19 +153,15 @@ async function refuseExtras({ db }: Transaction, table: string): Promise<void> {
   )
 }
 
-/** The statements that give the same rights on the new table and its columns. */
-async function grantsOf({ db }: Transaction, table: string): Promise<string[]> {
-  const { rows } = await sql<{ privilege: string; grantee: string; grantable: boolean }>`
-    select a.privilege_type as privilege, a.is_grantable as grantable,
-      case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee
-    from pg_class c, aclexplode(c.relacl) a where c.oid = to_regclass(${table}) and a.grantee <> c.relowner
-    union all
-    select a.privilege_type || ' (' || quote_ident(t.attname) || ')', a.is_grantable,
-      case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
-    from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
+async function grantsOf({ db }: Transaction, table: string): Promise<{ statement: string }[]> {
+  const { rows } = await sql<{ statement: string }>`
+    select format('grant %s on %s to %s%s', a.privilege_type || o.columns, ${table}::text,
+      case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end,
+      case when a.is_grantable then ' with grant option' end) as statement
+    from pg_class c cross join lateral (
+      select '' as columns, c.relacl as acl
+      union all select format(' (%I)', attname), attacl from pg_attribute where attrelid = c.oid
+    ) o cross join lateral aclexplode(o.acl) a
     where c.oid = to_regclass(${table}) and a.grantee <> c.relowner`.execute(db)
-  return rows.map(
-    ({ privilege, grantee, grantable }) =>
-      `grant ${privilege} on ${table} to ${grantee}${grantable ? ' with grant option' : ''}`,
-  )
+  return rows
 }

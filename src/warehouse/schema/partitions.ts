@@ -8,10 +8,8 @@ import { applyRestrictions } from './restrict-reader.ts'
 
 /* Report tables in monthly partitions. The partitions are in the ops schema, so that users see one table. */
 
-/** How a table is laid out: without partitions, in months, or on its way from the one to the other. */
 type Layout = 'plain' | 'months' | 'moving'
 
-/** A month as YYYY-MM. */
 export type Month = string
 
 /** Makes the partitions that these days need and that are not there yet. A table without partitions needs none. */
@@ -23,9 +21,7 @@ export async function ensureMonths(warehouse: Warehouse, table: string, days: It
       const { layout, months } = await readLayout(tx, table)
       // While rows are on their way into months, new ones go where the old ones are.
       if (layout !== 'months' || months.has(month)) return
-      await makePart(tx, table, month)
-      await attachPart(tx, table, month)
-      await applyRestrictions(tx)
+      await addMonth(tx, table, month, async () => {})
     })
   }
 }
@@ -43,28 +39,27 @@ export async function readLayout(
   return { layout: rows.some(({ bound }) => bound === 'DEFAULT') ? 'moving' : 'months', months: new Set(months) }
 }
 
-export function partOf(table: string, month: Month): RawBuilder<unknown> {
-  return sql.table(`ops.${table}_${month.replace('-', '_')}`)
-}
-
-/** An empty table like the others, with room on each page for updates in place. */
-export async function makePart({ db }: Transaction, table: string, month: Month): Promise<void> {
-  await sql`
-    create table ${partOf(table, month)} (like ${dataTable(table)} including defaults)
-    with (fillfactor = 90)`.execute(db)
-}
-
-/** Attached, not created in place: that would hold off everyone who reads. */
-export async function attachPart({ db }: Transaction, table: string, month: Month): Promise<void> {
+/** Adds a partition with the rows that `fill` writes to it. */
+export async function addMonth<T>(
+  tx: Transaction,
+  table: string,
+  month: Month,
+  fill: (part: RawBuilder<unknown>) => Promise<T>,
+): Promise<T> {
+  const whole = dataTable(table)
+  const part = sql.table(`ops.${table}_${month.replace('-', '_')}`)
   const { from, to } = monthBounds(month)
-  await sql`
-    alter table ${dataTable(table)} attach partition ${partOf(table, month)}
-    for values from (${sql.lit(from)}) to (${sql.lit(to)})`.execute(db)
+  // With room on each page for updates in place.
+  await sql`create table ${part} (like ${whole} including defaults) with (fillfactor = 90)`.execute(tx.db)
+  const filled = await fill(part)
+  // Attached, not created in place: that would hold off everyone who reads.
+  await sql`alter table ${whole} attach partition ${part} for values from (${from}) to (${to})`.execute(tx.db)
+  await applyRestrictions(tx)
+  return filled
 }
 
 /** The first day of a month, and that of the next. */
-export function monthBounds(month: Month): { from: Day; to: Day } {
-  const [year, number] = month.split('-').map(Number) as [number, number]
-  const next = number === 12 ? `${year + 1}-01` : `${year}-${String(number + 1).padStart(2, '0')}`
-  return { from: `${month}-01`, to: `${next}-01` }
+export function monthBounds(month: Month): { from: RawBuilder<Day>; to: RawBuilder<unknown> } {
+  const from = sql<Day>`date ${sql.lit(`${month}-01`)}`
+  return { from, to: sql`${from} + interval '1 month'` }
 }

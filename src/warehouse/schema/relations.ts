@@ -2,9 +2,9 @@ import { sql } from 'kysely'
 import type { ReportConfig } from '../../core/config/load.ts'
 import { quote } from '../../core/identifier.ts'
 import { reportStream } from '../../streams/registry.ts'
-import { runText } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { TABLES } from './catalogue.ts'
+import { runGiven } from './restrict-reader.ts'
 
 /** Column of a table → the table that it points to. Both sides also have the project. */
 export const POINTS_TO: Record<string, string> = {
@@ -24,39 +24,29 @@ const NOT_ENFORCED_SINCE = 180_000
  * row may name a prompt that the service does not list. Servers before version 18 have no such keys.
  */
 export async function applyRelations({ db, schema }: Transaction, reports: readonly ReportConfig[]): Promise<void> {
-  const { rows } = await sql<{ version: number; names: string[] | null }>`
-    select current_setting('server_version_num')::int as version,
-    (select array_agg(r.relname || '/' || c.conname) from pg_constraint c join pg_class r on r.oid = c.conrelid
-     join pg_namespace n on n.oid = r.relnamespace where n.nspname = ${schema} and c.contype = 'f') as names`.execute(
-    db,
-  )
-  const { version, names } = rows[0]!
-  if (version < NOT_ENFORCED_SINCE) return
-  const known = new Set(names ?? [])
   const { projects: _, ...notes } = TABLES
   const tables = Object.fromEntries([
     ...Object.entries(notes).map(([name, { columns }]) => [name, Object.keys(columns)] as const),
     ...reports.map((report) => [report.name, reportStream(report).key] as const),
   ])
-  const statements: string[] = []
-  for (const [table, columns] of Object.entries(tables)) {
-    for (const { name, keys, target } of relationsOf(columns)) {
-      if (known.has(`${table}/${name}`) || target === table) continue
+  const wanted = Object.entries(tables).flatMap(([name, columns]) => {
+    const table = quote(schema, name)
+    const pointing = columns.filter((column) => (POINTS_TO[column] ?? name) !== name)
+    const relations = pointing.map((column) => ({ target: POINTS_TO[column]!, keys: ['project_id', column] }))
+    return [{ target: 'projects', keys: ['project_id'] }, ...relations].map(({ target, keys }) => {
       const list = keys.map((key) => quote(key)).join(', ')
-      statements.push(
-        `alter table ${quote(schema, table)} add constraint ${quote(name)}
-         foreign key (${list}) references ${quote(schema, target)} (${list}) not enforced`,
-      )
-    }
-  }
-  if (statements.length > 0) await runText(db, statements.join(';\n'))
-}
-
-function relationsOf(columns: readonly string[]): { name: string; keys: string[]; target: string }[] {
-  const project = { name: 'of_project', keys: ['project_id'], target: 'projects' }
-  const others = columns.flatMap((column) => {
-    const target = POINTS_TO[column]
-    return target === undefined ? [] : [{ name: `of_${target}`, keys: ['project_id', column], target }]
+      const constraint = target === 'projects' ? 'of_project' : `of_${target}`
+      const statement =
+        `alter table ${table} add constraint ${quote(constraint)} ` +
+        `foreign key (${list}) references ${quote(schema, target)} (${list}) not enforced`
+      return { table, constraint, statement }
+    })
   })
-  return [project, ...others]
+  const { rows } = await sql<{ statement: string }>`
+    select statement from json_to_recordset(${JSON.stringify(wanted)}) w("table" text, "constraint" text, statement text)
+    where current_setting('server_version_num')::int >= ${NOT_ENFORCED_SINCE} and not exists (
+      select from pg_constraint where conrelid = to_regclass(w."table") and conname = w.constraint and contype = 'f')`.execute(
+    db,
+  )
+  await runGiven(db, rows)
 }

@@ -8,10 +8,10 @@ import { definedStream } from '../../streams/defined-stream.ts'
 import { reportStream } from '../../streams/registry.ts'
 import { customDefinition } from '../../streams/source-report.ts'
 import type { Warehouse } from '../connect.ts'
-import { runText } from '../database.ts'
+import { runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { OPS_TABLES, TABLES } from './catalogue.ts'
-import { type MadeObject, madeByMigrations, withSchemas } from './migrations.ts'
+import { type MadeObject, madeByMigrations, nameOf } from './migrations.ts'
 import { runQuery } from './sql-files.ts'
 import { missingOf, type Relations, readRelations } from './stream-tables.ts'
 
@@ -20,95 +20,81 @@ import { missingOf, type Relations, readRelations } from './stream-tables.ts'
  * service still has the rows. Ledger tables cannot.
  */
 
-interface Damage {
-  /** In the order in which they have to be made. */
-  missing: MadeObject[]
-  /** Objects that cannot be recreated, and the advice. */
-  lost: string[]
-}
-
-interface Present {
-  schema: Relations
-  ops: Relations
-  /** As "function ops.name" and "trigger ops.table.name". */
-  others: ReadonlySet<string>
-}
-
-async function readPresent(warehouse: Warehouse): Promise<Present> {
+async function readPresent(warehouse: Warehouse) {
   const { db, schema, opsSchema } = warehouse
   const { rows } = await sql<{ name: string }>`
-    with ours as (select oid, case nspname when ${schema} then 'schema' else 'ops' end as name from pg_namespace where nspname in (${schema}, ${opsSchema}))
-    select format('function %s.%s', n.name, p.proname) as name from pg_proc p join ours n on n.oid = p.pronamespace
+    with ours as (select oid, nspname from pg_namespace where nspname in (${schema}, ${opsSchema}))
+    select format('function %s.%s', n.nspname, p.proname) as name from pg_proc p join ours n on n.oid = p.pronamespace
     union all
-    select format('trigger %s.%s.%s', n.name, c.relname, t.tgname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+    select format('trigger %s of %s.%s', t.tgname, n.nspname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
       join ours n on n.oid = c.relnamespace where not t.tgisinternal and t.tgenabled in ('O', 'A')`.execute(db)
-  return {
-    schema: await readRelations(warehouse, schema),
-    ops: await readRelations(warehouse, opsSchema),
-    others: new Set(rows.map(({ name }) => name)),
-  }
+  const relations = new Map<string, Relations>()
+  for (const name of [schema, opsSchema]) relations.set(name, await readRelations(warehouse, name))
+  return { relations, others: new Set(rows.map(({ name }) => name)) }
 }
 
-function findDamage(present: Present, warehouse: Warehouse): Damage {
-  const isThere = ({ kind, schema, name, table }: MadeObject) =>
-    kind === 'function' || kind === 'trigger'
-      ? present.others.has([`${kind} ${schema}`, ...(table === undefined ? [] : [table]), name].join('.'))
-      : present[schema].has(name)
-  const gone = madeByMigrations().filter((object) => !isThere(object))
-  const isLost = ({ kind, schema, name }: MadeObject) =>
-    schema === 'ops' && (kind === 'table' || kind === 'sequence') && name !== 'calendar'
+function findDamage({ relations, others }: Awaited<ReturnType<typeof readPresent>>, warehouse: Warehouse) {
   const { schema, opsSchema } = warehouse
+  const isThere = (object: MadeObject) =>
+    ['function', 'trigger'].includes(object.kind)
+      ? others.has(nameOf(object))
+      : relations.get(object.schema)!.has(object.name)
+  const gone = madeByMigrations(warehouse).filter((object) => !isThere(object))
+  const isLost = (object: MadeObject) =>
+    object.schema === opsSchema && ['table', 'sequence'].includes(object.kind) && object.name !== 'calendar'
   const startAgain = `restore it from a backup, or drop the schemas ${schema} and ${opsSchema} and sync again`
-  const lost = gone.filter(isLost).map(({ kind, name }) => `the ${kind} ${opsSchema}.${name} is missing: ${startAgain}`)
-  for (const [place, tables] of [
-    ['schema', TABLES],
-    ['ops', OPS_TABLES],
-  ] as const) {
+  const lost = gone.filter(isLost).map((object) => `the ${nameOf(object)} is missing: ${startAgain}`)
+  for (const [place, tables] of Object.entries({ [schema]: TABLES, [opsSchema]: OPS_TABLES })) {
     for (const [table, { columns }] of Object.entries(tables)) {
-      const there = present[place].get(table)
+      const there = relations.get(place)!.get(table)
       const absent = there === undefined ? [] : Object.keys(columns).filter((column) => !there.has(column))
       if (absent.length === 0) continue
-      const name = `${place === 'schema' ? schema : opsSchema}.${table}`
-      const fix = place === 'ops' ? startAgain : `drop the table ${name}, and the next run makes it again`
+      const name = `${place}.${table}`
+      const fix = place === opsSchema ? startAgain : `drop the table ${name}, and the next run makes it again`
       lost.push(`${name} lacks ${absent.join(', ')}: ${fix}`)
     }
   }
-  return { missing: gone.filter((object) => !isLost(object)), lost }
+  return {
+    missing: gone.filter((object) => !isLost(object)),
+    /** Objects that cannot be recreated, and the advice. */
+    lost,
+  }
 }
 
-/** Makes again what is missing, and returns a sentence on it. Throws if something cannot be made again. */
+/** Returns a sentence on it. Throws if something cannot be made again. */
 export async function repairMigrated(tx: Transaction): Promise<string[]> {
   const { db } = tx
   const { missing, lost } = findDamage(await readPresent(tx), tx)
   if (lost.length > 0) throw new UsageError(lost.join('; '))
   if (missing.length === 0) return []
-  for (const { sql: text } of missing)
-    await runText(db, withSchemas(text, tx).replace(/^create trigger/, 'create or replace trigger'))
+  await runTexts(
+    db,
+    missing.map((object) => object.sql.replace(/^create trigger/, 'create or replace trigger')),
+  )
   const names = (kind: MadeObject['kind']) => missing.filter((object) => object.kind === kind).map(({ name }) => name)
   // Views that read a report are recreated from its text.
-  await sql`delete from ${sql.table('ops.views')} where name = any(${names('function')})`.execute(db)
+  await sql`delete from ops.views where name = any(${names('function')})`.execute(db)
   // Nothing of their streams is read any more: a first read is no change of the service.
-  await sql`delete from ${sql.table('ops.coverage')} where stream = any(${names('table')})`.execute(db)
-  return [`${listSome(missing.map((object) => nameOf(object, tx)))}: missing, and made again`]
+  await sql`delete from ops.coverage where stream = any(${names('table')})`.execute(db)
+  return [`${listSome(missing.map(withArticle))}: missing, and made again`]
 }
 
-function nameOf({ kind, schema, name, table }: MadeObject, warehouse: Warehouse): string {
-  const place = schema === 'schema' ? warehouse.schema : warehouse.opsSchema
-  return table === undefined ? `the ${kind} ${place}.${name}` : `the ${kind} ${name} of ${place}.${table}`
-}
+const withArticle = (object: MadeObject) => `the ${nameOf(object)}`
 
 /** Objects that the next run recreates, and those that it cannot, with advice. For a warehouse that has all migrations. */
 export async function inspectWarehouse(
   warehouse: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<{ repairable: string[]; lost: string[] }> {
+  const { schema, opsSchema } = warehouse
   const present = await readPresent(warehouse)
   const { missing, lost } = findDamage(present, warehouse)
+  const relations = present.relations.get(schema)!
   if (lost.length > 0) return { repairable: [], lost }
   const { rows } = await sql<{ reports: string[]; custom: string[]; views: string[] }>`
-    select array(select name from ${sql.table('ops.reports')}) as reports,
-      array(select name from ${sql.table('ops.custom_streams')}) as custom,
-      array(select name from ${sql.table('ops.views')}) as views`.execute(warehouse.db)
+    select array(select name from ops.reports) as reports,
+      array(select name from ops.custom_streams) as custom,
+      array(select name from ops.views) as views`.execute(warehouse.db)
   const known = rows[0]!
   const streams = [
     ...reports.filter(({ name }) => known.reports.includes(name)).map(reportStream),
@@ -117,15 +103,13 @@ export async function inspectWarehouse(
       .map((custom) => definedStream(customDefinition(custom))),
   ]
   const tables = streams.flatMap(
-    (stream) => missingOf({ stream, columns: present.schema.get(stream.table) }, warehouse) ?? [],
+    (stream) => missingOf({ stream, columns: relations.get(stream.table) }, warehouse) ?? [],
   )
-  const views = known.views.filter((name) => !present.schema.has(name) && !present.others.has(`function ops.${name}`))
+  const views = known.views.filter(
+    (name) => !relations.has(name) && !present.others.has(`function ${opsSchema}.${name}`),
+  )
   return {
-    repairable: [
-      ...missing.map((object) => nameOf(object, warehouse)),
-      ...tables,
-      ...views.map((name) => `the view ${warehouse.schema}.${name}`),
-    ],
+    repairable: [...missing.map(withArticle), ...tables, ...views.map((name) => `the view ${schema}.${name}`)],
     lost,
   }
 }
@@ -148,13 +132,12 @@ export async function findNamesakes({ db, schema, opsSchema }: Warehouse): Promi
  * a member of, or to a superuser.
  */
 
-/** A complaint about objects that we use and that belong to somebody else; undefined if there are none. */
 export async function findForeignObjects(
   warehouse: Warehouse,
   { reports, custom_streams }: Config,
 ): Promise<string | undefined> {
   const { schema, opsSchema } = warehouse
-  const functions = madeByMigrations().filter(({ kind }) => kind === 'function')
+  const functions = madeByMigrations(warehouse).filter(({ kind }) => kind === 'function')
   const named = [...reports, ...custom_streams, ...functions].map(({ name }) => name)
   const rows = await runQuery<{ what: string; owner: string }>(warehouse, 'foreign_objects', [
     schema,

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import { quote } from '../../core/identifier.ts'
 import type { Warehouse } from '../connect.ts'
-import { type Db, runText } from '../database.ts'
+import { type Db, runTexts } from '../database.ts'
 import type { Transaction } from '../transaction.ts'
 import { runQuery } from './sql-files.ts'
 
@@ -41,7 +41,7 @@ export async function listUnrestricted({ db, schema }: Warehouse): Promise<strin
   return rows.map(({ role }) => role)
 }
 
-/** Lets a role see these projects only, or all of them again if none are named. */
+/** All of them again if none are named. */
 export async function setRestriction(
   tx: Transaction,
   role: string,
@@ -51,7 +51,7 @@ export async function setRestriction(
   const drop = sql<Given>`
     select format('drop policy %I on %s', polname, polrelid::regclass) as statement from pg_policy
     where polname = ${READER} || to_regrole(quote_ident(${role}))::oid`
-  await runEach(tx.db, (await drop.execute(tx.db)).rows)
+  await runGiven(tx.db, (await drop.execute(tx.db)).rows)
   if (projects !== undefined) {
     // The planner carries an equal sign over to all joined tables, and no list.
     const create = sql<Given>`
@@ -60,7 +60,7 @@ export async function setRestriction(
         ${READER} || to_regrole(quote_ident(${role}))::oid, ${quote(tx.schema, 'projects')}::text, ${role}::text,
         string_agg(quote_literal(id), ', ')) as statement
       from unnest(${projects}::text[]) id`
-    await runEach(tx.db, (await create.execute(tx.db)).rows)
+    await runGiven(tx.db, (await create.execute(tx.db)).rows)
   }
   await applyRestrictions(tx, unused)
 }
@@ -70,23 +70,24 @@ export async function setRestriction(
  * without its policies. If it is known what is unused, restricted roles get the right to read the rest.
  */
 export async function applyRestrictions(tx: Transaction, unused?: readonly string[]): Promise<void> {
-  await runEach(tx.db, await runQuery(tx, 'restrict_readers', [unused ?? null]))
+  await runGiven(tx.db, await runQuery(tx, 'restrict_readers', [unused ?? null]))
 }
 
-/** Takes our policies off a table that is about to be replaced. */
 export async function dropPolicies({ db }: Transaction, table: string): Promise<void> {
   const { rows } = await sql<Given>`
     select format('drop policy %I on %s', polname, ${table}::text) as statement from pg_policy
     where polrelid = to_regclass(${table}) and starts_with(polname, 'visibility_sync_')`.execute(db)
-  await runEach(db, rows)
+  await runGiven(db, rows)
   if (rows.length > 0) await sql`alter table ${sql.raw(table)} disable row level security`.execute(db)
 }
 
-/** A statement that a query gave. */
 interface Given {
   statement: string
 }
 
-async function runEach(db: Db, given: readonly Given[]): Promise<void> {
-  for (const { statement } of given) await runText(db, statement)
+export function runGiven(db: Db, given: readonly Given[]): Promise<void> {
+  return runTexts(
+    db,
+    given.map(({ statement }) => statement),
+  )
 }

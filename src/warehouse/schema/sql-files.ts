@@ -5,20 +5,16 @@ import { packageFile } from '../../core/package-files.ts'
 import type { Warehouse } from '../connect.ts'
 import { runText } from '../database.ts'
 
-/* The files of sql/. */
-
 export const REPORT = /\{report [\w ]+\}/g
 
 export function readSql(path: string): string {
   return readFileSync(packageFile(`sql/${path}.sql`), 'utf8')
 }
 
-/** The text with the parts that several views share. */
 export function withParts(text: string): string {
   return text.replaceAll(/\{part (\w+)\}/g, (_, part: string) => readSql(`views/parts/${part}`).trimEnd())
 }
 
-/** Fills in the names of schemas and of the report, and the parts that several views share. */
 export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsSchema'>, report = ''): string {
   return withParts(text)
     .replaceAll('{schema}', quote(warehouse.schema))
@@ -27,7 +23,6 @@ export function fillIn(text: string, warehouse: Pick<Warehouse, 'schema' | 'opsS
     .replaceAll(REPORT, quote(warehouse.schema, report))
 }
 
-/** Runs a file of sql/queries. */
 export function runQuery<Row>(warehouse: Warehouse, name: string, values: readonly unknown[]): Promise<Row[]> {
   return runText<Row>(warehouse.db, fillIn(readSql(`queries/${name}`), warehouse), values)
 }

@@ -6,9 +6,7 @@ import { streamKinds } from '../../streams/registry.ts'
 import type { Warehouse } from '../connect.ts'
 import { runQuery } from './sql-files.ts'
 
-const SETTINGS = sql.table('ops.stream_settings')
-
-/** Stores for the views what the configuration asks of each stream. */
+/** Views read these. */
 export async function saveStreamSettings(
   warehouse: Warehouse,
   config: Config,
@@ -19,14 +17,12 @@ export async function saveStreamSettings(
   const names = streams.map(({ name }) => name)
   // A stream that has rows stays, also if nothing reads it any more: it becomes stale.
   await sql`
-    delete from ${SETTINGS} t
+    delete from ops.stream_settings t
     where t.project_id = any(${projectIds}) and not exists (
-        select from ${sql.table('ops.coverage')} c
+        select from ops.coverage c
         where c.project_id = t.project_id and c.stream = t.stream and c.rows > 0)
       and (t.stream <> all(${names}) or exists (
-        select from ${sql.table('ops.not_offered')} n where n.project_id = t.project_id and n.stream = t.stream))`.execute(
-    db,
-  )
+        select from ops.not_offered n where n.project_id = t.project_id and n.stream = t.stream))`.execute(db)
   await runQuery(warehouse, 'save_stream_settings', [
     projectIds,
     names,
@@ -42,8 +38,10 @@ export async function saveStreamSettings(
 export async function addStreamSettings(warehouse: Warehouse, config: Config): Promise<void> {
   const { rows } = await sql<{ now: Date; ids: string[] | null }>`
     select now(), (
-      select array_agg(p.project_id) from ${sql.table('data.projects')} p
-      where not exists (select from ${SETTINGS} t where t.project_id = p.project_id)) as ids`.execute(warehouse.db)
+      select array_agg(p.project_id) from data.projects p
+      where not exists (select from ops.stream_settings t where t.project_id = p.project_id)) as ids`.execute(
+    warehouse.db,
+  )
   const { now, ids } = rows[0]!
   if (ids !== null)
     await saveStreamSettings(warehouse, config, {

@@ -17,7 +17,6 @@ import type { Transaction } from '../transaction.ts'
 type CustomStream = Config['custom_streams'][number]
 type TableStream = Pick<Stream, 'table' | 'columns' | 'key' | 'by'>
 
-/** The relations of a schema with the names of their columns. */
 export type Relations = ReadonlyMap<string, ReadonlySet<string>>
 
 export async function readRelations({ db }: Warehouse, schema: string): Promise<Relations> {
@@ -30,7 +29,6 @@ export async function readRelations({ db }: Warehouse, schema: string): Promise<
   return new Map(rows.map(({ name, columns }) => [name, new Set(columns)]))
 }
 
-/** The reports that have tables, configured or not. */
 export async function readReports({ db }: Warehouse): Promise<ReportConfig[]> {
   const known = await db
     .selectFrom('ops.reports')
@@ -57,36 +55,36 @@ export async function ensureStreamTables(
   const known = await refuseChanged(tx, config)
   const there = await readRelations(tx, schema)
   const made: string[] = []
-  const remade: string[] = []
-  const repaired: string[] = []
-  const ensure = async (stream: TableStream, setting: 'reports' | 'custom_streams', isKnown: boolean) => {
+  /** By table. */
+  const repaired = new Map<string, string>()
+  const ensure = async (
+    stream: TableStream,
+    setting: 'reports' | 'custom_streams',
+    remember: { execute(): Promise<unknown> },
+  ) => {
+    const { table } = stream
     const partition = setting === 'reports' ? config.warehouse.partition : 'none'
-    if (isKnown) {
-      const note = await repairTable(tx, { stream, columns: there.get(stream.table), partition })
-      if (note !== undefined) {
-        repaired.push(note)
-        remade.push(stream.table)
-      }
-      return false
+    if (known[setting].some(({ name }) => name === table)) {
+      const note = await repairTable(tx, { stream, columns: there.get(table), partition })
+      if (note !== undefined) repaired.set(table, note)
+      return
     }
-    if (there.has(stream.table)) {
+    if (there.has(table)) {
       throw new UsageError(
-        `${setting}: "${stream.table}" would need the table ${schema}.${stream.table}, which exists and was not made ` +
+        `${setting}: "${table}" would need the table ${schema}.${table}, which exists and was not made ` +
           'by visibility-sync; choose another name',
       )
     }
     await createStreamTable(tx, stream, { partition })
-    made.push(stream.table)
-    return true
+    await remember.execute()
+    made.push(table)
   }
   for (const report of reports) {
     const { name, dimensions, of = 'brands' } = report
-    const isKnown = known.reports.some((other) => other.name === name)
-    if (await ensure(reportStream(report), 'reports', isKnown)) {
-      const filters = JSON.stringify(report.filters)
-      const having = report.having && JSON.stringify(report.having)
-      await db.insertInto('ops.reports').values({ name, dimensions, filters, of, having }).execute()
-    }
+    const filters = JSON.stringify(report.filters)
+    const having = report.having && JSON.stringify(report.having)
+    const values = { name, dimensions, filters, of, having }
+    await ensure(reportStream(report), 'reports', db.insertInto('ops.reports').values(values))
   }
   // Views go on reading reports of domains and URLs that are no longer configured, so these get new columns, too.
   for (const report of known.reports) {
@@ -96,21 +94,17 @@ export async function ensureStreamTables(
       await repairTable(tx, { stream: reportStream(report), columns, partition: 'none' })
   }
   for (const custom of custom_streams) {
-    const isKnown = known.streams.some(({ name }) => name === custom.name)
-    if (await ensure(definedStream(customDefinition(custom)), 'custom_streams', isKnown))
-      await db
-        .insertInto('ops.custom_streams')
-        .values({ name: custom.name, definition: meaningOf(custom) })
-        .execute()
+    const values = { name: custom.name, definition: meaningOf(custom) }
+    const stream = definedStream(customDefinition(custom))
+    await ensure(stream, 'custom_streams', db.insertInto('ops.custom_streams').values(values))
   }
-  await addExtraColumns(tx, config)
-  return { made, remade, repaired }
+  await addExtraColumns(tx, config, there)
+  return { made, remade: [...repaired.keys()], repaired: [...repaired.values()] }
 }
 
 /** Days that are there get their fields when they are read again. */
-async function addExtraColumns(tx: Transaction, config: Config): Promise<void> {
+async function addExtraColumns(tx: Transaction, config: Config, there: Relations): Promise<void> {
   if (config.keep_unknown_fields === false) return
-  const there = await readRelations(tx, tx.schema)
   for (const { keepsUnknown, table } of new StreamSet(config).all) {
     if (!keepsUnknown || there.get(table)?.has(EXTRA)) continue
     await sql`alter table ${dataTable(table)} add column ${sql.id(EXTRA)} jsonb`.execute(tx.db)
@@ -120,7 +114,7 @@ async function addExtraColumns(tx: Transaction, config: Config): Promise<void> {
   }
 }
 
-/** Refuses definitions of reports and custom streams that differ from those that their tables were made for. Returns those. */
+/** Returns the definitions that tables were made for. */
 export async function refuseChanged(warehouse: Warehouse, { reports, custom_streams }: Config) {
   const knownReports = await readReports(warehouse)
   for (const known of knownReports) {
@@ -137,12 +131,11 @@ export async function refuseChanged(warehouse: Warehouse, { reports, custom_stre
         `another name, or drop the old table and its entry in the custom_streams table first (${helpOn('exit-codes')})`,
     )
   }
-  return { reports: knownReports, streams }
+  return { reports: knownReports, custom_streams: streams }
 }
 
 interface KnownTable {
   stream: TableStream
-  /** Undefined if the table is missing. */
   columns: ReadonlySet<string> | undefined
   partition: Config['warehouse']['partition']
 }
@@ -181,16 +174,27 @@ async function repairTable(tx: Transaction, table: KnownTable): Promise<string |
 
 function refuseChangedReport(known: ReportConfig, report: ReportConfig): void {
   // The database keeps the fields of an object in another order.
-  const stored = (value: unknown) => JSON.parse(JSON.stringify(value)) as unknown
-  const same = (a: unknown, b: unknown) => isDeepStrictEqual(stored(a), stored(b))
-  if (!same([...known.dimensions].sort(), [...report.dimensions].sort()))
-    throw changed(report.name, 'dimensions', known.dimensions.join(', '), report.dimensions.join(', '))
-  if (!same(sortedFilters(known.filters), sortedFilters(report.filters)))
-    throw changed(report.name, 'filters', JSON.stringify(known.filters), JSON.stringify(report.filters))
-  if (!same(known.having ?? null, report.having ?? null))
-    throw changed(report.name, 'having', JSON.stringify(known.having), JSON.stringify(report.having))
-  const subjectOf = ({ of = 'brands' }: ReportConfig) => of
-  if (subjectOf(known) !== subjectOf(report)) throw changed(report.name, 'rows', subjectOf(known), subjectOf(report))
+  const stored = (value: unknown) => JSON.parse(JSON.stringify(value ?? null)) as unknown
+  const now = meaningOfReport(report)
+  for (const [at, { what, value, shown }] of meaningOfReport(known).entries()) {
+    if (isDeepStrictEqual(stored(value), stored(now[at]!.value))) continue
+    throw new UsageError(
+      `reports: the ${what} of "${report.name}" were ${shown || 'none'} and are now ${now[at]!.shown || 'none'}. Its table holds rows of the old ` +
+        'kind, and mixing them would make both wrong: give the new breakdown another name, or drop the old table and its ' +
+        `entry in the reports table first (${helpOn('exit-codes')})`,
+    )
+  }
+}
+
+/** The settings that decide which rows a report has, with their names in messages. */
+function meaningOfReport({ dimensions, filters, having, of = 'brands' }: ReportConfig) {
+  const sorted = filters.map(({ field, operator, values }) => [field, operator, [...values].sort()]).sort()
+  return [
+    { what: 'dimensions', value: [...dimensions].sort(), shown: dimensions.join(', ') },
+    { what: 'filters', value: sorted, shown: JSON.stringify(filters) },
+    { what: 'having', value: having, shown: JSON.stringify(having) },
+    { what: 'rows', value: of, shown: of },
+  ]
 }
 
 /** The settings that decide which rows a custom stream has. Texts for people may change. */
@@ -212,7 +216,6 @@ export const SQL_TYPES: Record<ColumnType, string> = {
 /** Types by the names that BI tools and lineage catalogues know: without the collation. */
 export const SHOWN_TYPES = { ...SQL_TYPES, text: 'text' }
 
-/** The columns of the table of a stream, as `create table` takes them. */
 function columnsOf({ columns, key, by }: TableStream): { name: string; definition: RawBuilder<unknown> }[] {
   // Dimensions of a report may be null, apart from its day and its subject.
   const required = by === 'list' ? key : ['date', key.find((name) => name !== 'date')]
@@ -267,22 +270,9 @@ export async function createStreamTable(
   await unique.execute(db)
 }
 
-/** In which direction a table has its days. */
 export async function isNewestFirst({ db }: Transaction, table: string): Promise<boolean> {
   const { rows } = await sql`
     select from pg_index
     where indrelid = to_regclass(${table}) and indisunique and indnullsnotdistinct and indoption[1] & 1 = 1`.execute(db)
   return rows.length > 0
-}
-
-function sortedFilters(filters: ReportConfig['filters']): unknown {
-  return filters.map(({ field, operator, values }) => [field, operator, [...values].sort()]).sort()
-}
-
-function changed(name: string, what: string, was: string, is: string): UsageError {
-  return new UsageError(
-    `reports: the ${what} of "${name}" were ${was || 'none'} and are now ${is || 'none'}. Its table holds rows of the old ` +
-      'kind, and mixing them would make both wrong: give the new breakdown another name, or drop the old table and its ' +
-      `entry in the reports table first (${helpOn('exit-codes')})`,
-  )
 }

@@ -8,12 +8,6 @@ import { inTransaction, LONG_WORK, type Transaction } from '../transaction.ts'
 import { fillIn, readSql } from './sql-files.ts'
 import { applyText, readFingerprints, reportBy } from './views.ts'
 
-const OPEN_PERIODS = sql.table('ops.open_periods')
-const PROMPT_SUMS = sql.table('ops.prompt_sums')
-const PROMPT_DAYS = sql.table('ops.prompt_days')
-const USUAL_PROJECTS = sql.table('ops.usual_projects')
-const USUAL_DAYS = sql.table('ops.usual_days')
-
 /*
  * Summaries that views read besides the rows, because computing them for each query is slow: sums of the report by prompt and model for
  * each week and month, and the usual values of a brand on each day of the report by day.
@@ -25,7 +19,6 @@ const USUAL_DAYS = sql.table('ops.usual_days')
 
 const CHATS = 'chats'
 
-/** The names of the reports that are summarized; undefined if there is none. */
 function summarized({ reports }: Config): { byPrompt: string | undefined; byDay: string | undefined } {
   return {
     byPrompt: reportBy(reports, ['date', 'prompt_id', 'model_id'])?.name,
@@ -51,28 +44,28 @@ export async function applySummaries(tx: Transaction, config: Config, newTables:
   const { db } = tx
   if (byPrompt !== undefined && (await apply(byPrompt, ['sums_of', 'counts_of']))) {
     // A load that is not committed yet may rely on an entry that is about to be deleted.
-    await sql`lock table ${OPEN_PERIODS} in exclusive mode`.execute(db)
-    for (const table of [PROMPT_SUMS, PROMPT_DAYS, OPEN_PERIODS]) await sql`delete from ${table}`.execute(db)
+    await sql`lock table ops.open_periods in exclusive mode`.execute(db)
+    for (const table of ['prompt_sums', 'prompt_days', 'open_periods'])
+      await sql`delete from ${sql.table(`ops.${table}`)}`.execute(db)
     for (const table of [byPrompt, CHATS]) {
       await openPeriods(table, sql`select distinct project_id, date from ${dataTable(table)}`).execute(tx.db)
     }
   }
   if (byDay !== undefined && (await apply(byDay, ['usual_of']))) {
-    await sql`lock table ${USUAL_PROJECTS} in exclusive mode`.execute(db)
-    for (const table of [USUAL_DAYS, USUAL_PROJECTS]) await sql`delete from ${table}`.execute(db)
+    await sql`lock table ops.usual_projects in exclusive mode`.execute(db)
+    for (const table of ['usual_days', 'usual_projects'])
+      await sql`delete from ${sql.table(`ops.${table}`)}`.execute(db)
   }
 }
 
-/** Opens the weeks and months of days, given as a query of project_id and date. */
 function openPeriods(table: string, days: RawBuilder<unknown>): RawBuilder<object> {
   return sql`
-    insert into ${OPEN_PERIODS}
+    insert into ops.open_periods
     select distinct d.project_id, ${table}, p.unit, p.start
-    from (${days}) d cross join lateral ${sql.table('ops.periods_of')}(d.date) p
+    from (${days}) d cross join lateral ops.periods_of(d.date) p
     on conflict do nothing`
 }
 
-/** The statements by which a load notes the days whose rows it changed. */
 export function noteChangedDays(
   config: Config,
   { projectId, table, days }: { projectId: string; table: string; days: readonly Day[] },
@@ -85,12 +78,12 @@ export function noteChangedDays(
   if (table === byDay) {
     statements.push(
       sql`
-        insert into ${USUAL_PROJECTS} as u (project_id, due_days) values (${projectId}, ${days}::date[])
+        insert into ops.usual_projects as u (project_id, due_days) values (${projectId}, ${days}::date[])
         on conflict (project_id) do update
         set due_days = array(select unnest(u.due_days) union select unnest(excluded.due_days))`,
       // The days that are compared with a changed one. The usual values of the changed day itself depend on others.
       sql`
-        delete from ${USUAL_DAYS} where project_id = ${projectId}
+        delete from ops.usual_days where project_id = ${projectId}
           and date in (select day + 7 * week from unnest(${days}::date[]) day cross join generate_series(1, 8) week)`,
     )
   }
@@ -104,16 +97,13 @@ export async function recheckSummaries(warehouse: Warehouse, config: Config): Pr
     const days = sql.raw(fillIn(readSql('queries/differing_weeks'), warehouse, byPrompt))
     await openPeriods(byPrompt, days).execute(warehouse.slowDb)
   }
-  await sql`update ${USUAL_PROJECTS} set is_due = true where not is_due`.execute(warehouse.db)
+  await sql`update ops.usual_projects set is_due = true where not is_due`.execute(warehouse.db)
 }
 
 const MANY_ROWS = 1000
 const MANY_OF_A_TABLE = 0.1
 
-/**
- * Gives the planner statistics of tables of which many rows changed, and of the columns that have an index. Autovacuum would do so some
- * minutes later, and does so for the other columns.
- */
+/** Autovacuum would do so some minutes later, and does so for columns without an index. */
 export async function analyzeChanged(
   { schema, slowDb }: Warehouse,
   changes: readonly { stream: string; inserted: number; updated: number; deleted: number }[],
@@ -139,7 +129,7 @@ export async function analyzeChanged(
   }
 }
 
-/** Computes what was noted. Returns how many periods and projects; fewer than there are if it was asked to stop. */
+/** Returns how many periods and projects; fewer than there are if it was asked to stop. */
 export async function refreshSummaries(warehouse: Warehouse, config: Config, signal: AbortSignal): Promise<number> {
   return (await sumOpenPeriods(warehouse, config, signal)) + (await renewUsualDays(warehouse, config, signal))
 }
@@ -151,9 +141,9 @@ async function openDropped(warehouse: Warehouse, report: string): Promise<void> 
   // Materialized, because Postgres would look the first days up for each day that was summed.
   const dropped = sql`
     with first as materialized (
-      select p.project_id, ${firstOf(report)} as answers, ${firstOf(CHATS)} as chats from ${sql.table('data.projects')} p
+      select p.project_id, ${firstOf(report)} as answers, ${firstOf(CHATS)} as chats from data.projects p
     )
-    select d.project_id, d.date from first f join ${PROMPT_DAYS} d on d.project_id = f.project_id
+    select d.project_id, d.date from first f join ops.prompt_days d on d.project_id = f.project_id
       and d.date < greatest(f.answers, f.chats)
     where d.answers > 0 and d.date < f.answers or d.chats > 0 and d.date < f.chats`
   await openPeriods(report, dropped).execute(warehouse.db)
@@ -162,7 +152,6 @@ async function openDropped(warehouse: Warehouse, report: string): Promise<void> 
 interface OpenPeriods {
   project_id: string
   unit: 'week' | 'month'
-  /** Their first days, in order. */
   starts: Day[]
 }
 
@@ -174,17 +163,17 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
   const { byPrompt } = summarized(config)
   const { db } = warehouse
   if (byPrompt !== undefined) await openDropped(warehouse, byPrompt)
-  const { rows: found } = await sql`select from ${OPEN_PERIODS} limit 1`.execute(db)
+  const { rows: found } = await sql`select from ops.open_periods limit 1`.execute(db)
   if (found.length === 0) return 0
   let periods = 0
   let written = 0
   while (!signal.aborted) {
     const sumSome = async (tx: Transaction) => {
       // Once we hold the lock, every earlier change is committed. Later changes open their periods again.
-      await sql`lock table ${OPEN_PERIODS} in exclusive mode`.execute(tx.db)
+      await sql`lock table ops.open_periods in exclusive mode`.execute(tx.db)
       const { rows: open } = await sql<OpenPeriods>`
         select project_id, unit, array_agg(start::text order by start) as starts from (
-          select distinct project_id, unit, start from ${OPEN_PERIODS} order by 1, 2, 3 limit ${PERIODS_AT_ONCE}
+          select distinct project_id, unit, start from ops.open_periods order by 1, 2, 3 limit ${PERIODS_AT_ONCE}
         ) o group by 1, 2`.execute(tx.db)
       let rows = 0
       for (const some of open) rows += await sum(tx, some)
@@ -196,29 +185,29 @@ async function sumOpenPeriods(warehouse: Warehouse, config: Config, signal: Abor
     if (summed < PERIODS_AT_ONCE) break
   }
   // A table that was just filled has no statistics, and plans without them are slow.
-  if (written >= ROWS_WORTH_ANALYZING) await sql`analyze ${PROMPT_SUMS}, ${PROMPT_DAYS}`.execute(db)
+  if (written >= ROWS_WORTH_ANALYZING) await sql`analyze ops.prompt_sums, ops.prompt_days`.execute(db)
   return periods
 }
 
 async function sum({ db }: Transaction, { project_id, unit, starts }: OpenPeriods): Promise<number> {
   const isOfPeriods = sql`project_id = ${project_id} and unit = ${unit} and start = any(${starts}::date[])`
-  await sql`delete from ${PROMPT_SUMS} where ${isOfPeriods}`.execute(db)
+  await sql`delete from ops.prompt_sums where ${isOfPeriods}`.execute(db)
   const sums = await sql`
-    insert into ${PROMPT_SUMS}
-    select * from ${sql.table('ops.sums_of_periods')}(${project_id}, ${unit}, ${starts}::date[])`.execute(db)
+    insert into ops.prompt_sums
+    select * from ops.sums_of_periods(${project_id}, ${unit}, ${starts}::date[])`.execute(db)
   let rows = Number(sums.numAffectedRows ?? 0)
   if (unit === 'week') {
     // The days too, since they have the index.
     await sql`
-      delete from ${PROMPT_DAYS} where project_id = ${project_id} and week = any(${starts}::date[])
+      delete from ops.prompt_days where project_id = ${project_id} and week = any(${starts}::date[])
         and date between ${starts[0]} and ${addDays(starts.at(-1)!, 6)}`.execute(db)
     const counts = await sql`
-      insert into ${PROMPT_DAYS}
+      insert into ops.prompt_days
       select g.* from unnest(${starts}::date[]) monday
-      cross join lateral ${sql.table('ops.counts_of')}(${project_id}, monday) g`.execute(db)
+      cross join lateral ops.counts_of(${project_id}, monday) g`.execute(db)
     rows += Number(counts.numAffectedRows ?? 0)
   }
-  await sql`delete from ${OPEN_PERIODS} where ${isOfPeriods}`.execute(db)
+  await sql`delete from ops.open_periods where ${isOfPeriods}`.execute(db)
   return rows
 }
 
@@ -228,8 +217,8 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
   const table = dataTable(byDay)
   const { rows: stale } = await sql<{ project_id: string }>`
     select p.project_id
-    from ${sql.table('data.projects')} p
-    left join ${USUAL_PROJECTS} u on u.project_id = p.project_id
+    from data.projects p
+    left join ops.usual_projects u on u.project_id = p.project_id
     cross join lateral (select min(date) as first from ${table} where project_id = p.project_id) r
     where u.is_due is not false or u.due_days <> '{}' or r.first is distinct from u.first_day
     order by 1`.execute(warehouse.db)
@@ -239,33 +228,33 @@ async function renewUsualDays(warehouse: Warehouse, config: Config, signal: Abor
     await inTransaction(warehouse, (tx) => renewProject(tx, table, project_id), signal, LONG_WORK)
     renewed++
   }
-  if (renewed > 0) await sql`analyze ${USUAL_DAYS}`.execute(warehouse.db)
+  if (renewed > 0) await sql`analyze ops.usual_days`.execute(warehouse.db)
   return renewed
 }
 
-/** Computes the first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
+/** The first day of each brand, and the baselines of days that changed, or whose eight weeks before changed. */
 async function renewProject({ db }: Transaction, table: RawBuilder<unknown>, projectId: string): Promise<void> {
   const first = sql`(select min(date) from ${table} where project_id = ${projectId})`
   await sql`
-    insert into ${USUAL_PROJECTS} (project_id, is_due) values (${projectId}, true) on conflict do nothing`.execute(db)
+    insert into ops.usual_projects (project_id, is_due) values (${projectId}, true) on conflict do nothing`.execute(db)
   // Once we hold the lock, every earlier change is committed. Later changes are noted again.
-  await sql`select from ${USUAL_PROJECTS} where project_id = ${projectId} for update`.execute(db)
+  await sql`select from ops.usual_projects where project_id = ${projectId} for update`.execute(db)
   await sql`
-    select ${sql.table('ops.renew_usual')}(${projectId}, array(
+    select ops.renew_usual(${projectId}, array(
       select date from (
         select date from ${table} where project_id = ${projectId}
-        union select date from ${USUAL_DAYS} where project_id = ${projectId}
-      ) d cross join ${USUAL_PROJECTS} u
+        union select date from ops.usual_days where project_id = ${projectId}
+      ) d cross join ops.usual_projects u
       where u.project_id = ${projectId} and (u.is_due
         or date in (select day + 7 * week from unnest(u.due_days) day cross join generate_series(0, 8) week)
         or u.first_day < coalesce(${first}, 'infinity') and date < coalesce(${first} + 56, 'infinity'))))`.execute(db)
   await sql`
-    update ${sql.table('data.brands')} b set first_seen_on = r.first
+    update data.brands b set first_seen_on = r.first
     from (select brand_id, min(date) as first from ${table} where project_id = ${projectId} group by brand_id) r
     where b.project_id = ${projectId} and b.brand_id = r.brand_id and b.first_seen_on is distinct from r.first`.execute(
     db,
   )
   await sql`
-    update ${USUAL_PROJECTS} set is_due = false, due_days = '{}', first_day = ${first}
+    update ops.usual_projects set is_due = false, due_days = '{}', first_day = ${first}
     where project_id = ${projectId}`.execute(db)
 }

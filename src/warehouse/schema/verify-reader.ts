@@ -2,25 +2,15 @@ import { type RawBuilder, sql } from 'kysely'
 import { codeOf } from '../../core/errors.ts'
 import { listSome } from '../../core/text.ts'
 import type { Warehouse } from '../connect.ts'
-import { batch, bindDatabase, oneConnection, runText } from '../database.ts'
+import { batch, Db, oneConnection } from '../database.ts'
 import type { Restriction } from './restrict-reader.ts'
 import { fillIn } from './sql-files.ts'
 
-export interface ReaderVerdict {
-  /** How many tables and views there are to read. */
-  relations: number
-  /** The schemas that are closed to the role, of those that exist. */
-  closed: string[]
-  /** Rights that the role lacks, or has and should not have. */
-  problems: string[]
-  /** False if the database could not be asked as a restricted role. */
-  wasAsked?: boolean
-}
+export type ReaderVerdict = Awaited<ReturnType<typeof verifyReader>>
 
 interface Verified {
   closedSchemas: readonly string[]
   projects?: readonly string[] | undefined
-  /** Tables and views that it need not read. */
   unused: readonly string[]
 }
 
@@ -35,15 +25,8 @@ interface Held extends Found {
   via: string | null
 }
 
-/**
- * Asks the database what a reader's role may do, by its own grants, by those of PUBLIC and by those of every role that it
- * is a member of. Grants show only what was added; this shows what holds.
- */
-export async function verifyReader(
-  warehouse: Warehouse,
-  role: string,
-  { closedSchemas, projects, unused }: Verified,
-): Promise<ReaderVerdict> {
+/** By grants of the role, of PUBLIC and of every role that it is a member of: grants show only what was added, this shows what holds. */
+export async function verifyReader(warehouse: Warehouse, role: string, { closedSchemas, projects, unused }: Verified) {
   const { db, schema } = warehouse
   const basics = await sql<{ connect: boolean; usage: boolean; relations: number; closed: string[] }>`
     select has_database_privilege(${role}, current_database(), 'connect') as connect,
@@ -145,18 +128,15 @@ function ownersWithoutDefaults(role: string, schema: string): RawBuilder<Found> 
     order by 1`
 }
 
-/** Asks the database whether a role sees only its projects. `wasAsked` is false if it could not be asked as that role. */
+/** `wasAsked` is false if the database could not be asked as that role. */
 async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restriction, unused: readonly string[]) {
   const { db, schema } = warehouse
-  const used = await runText<{ name: string; hasPolicies: boolean; isReadable: boolean }>(
-    db,
-    fillIn(
-      `select * from (select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege($1, oid, 'select') as "isReadable"
-         from ({part restricted_relations}) r where not is_ops) r where "isReadable" or relname <> all($2)`,
-      warehouse,
-    ),
-    [role, unused],
-  )
+  const part = (name: string) => sql.raw(fillIn(`{part ${name}}`, warehouse))
+  const { rows: used } = await sql<{ name: string; hasPolicies: boolean; isReadable: boolean }>`
+    select * from (
+      select name, relname, has_project and not is_view as "hasPolicies", has_table_privilege(${role}, oid, 'select') as "isReadable"
+      from (${part('restricted_relations')}) r where not is_ops
+    ) r where "isReadable" or relname <> all(${unused})`.execute(db)
   const { rows: others } = await sql<{ problem: string }>`
     select ${role} || format(' can read %I.%I, which is not restricted to its projects', n.nspname, c.relname) as problem
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -167,15 +147,12 @@ async function verifyRestriction(warehouse: Warehouse, { role, projects }: Restr
     from pg_roles r where r.rolname <> ${role} and pg_has_role(${role}, r.oid, 'member')
       and has_table_privilege(r.oid, to_regclass(quote_ident(${schema}) || '.projects'), 'select')
     order by 1`.execute(db)
-  const collected = await runText<Found>(
+  const { rows: collected } = await sql<Found>`
+    with relation as (select r.*, has_project and not is_view as has_policies from (${part('restricted_relations')}) r),
+      hidden as (${part('hidden_texts')})
+    select distinct format('%I.%I.%I', nspname, relname, hidden.attname) as name from hidden
+    join pg_stats on (schemaname, tablename, pg_stats.attname) = (nspname, relname, hidden.attname) order by 1`.execute(
     db,
-    fillIn(
-      `with relation as (select r.*, has_project and not is_view as has_policies from ({part restricted_relations}) r),
-         hidden as ({part hidden_texts})
-       select distinct format('%I.%I.%I', nspname, relname, hidden.attname) as name from hidden
-       join pg_stats on (schemaname, tablename, pg_stats.attname) = (nspname, relname, hidden.attname) order by 1`,
-      warehouse,
-    ),
   )
   const tables = used.filter(({ hasPolicies }) => hasPolicies).map(({ name }) => name)
   const seen = await askAs(warehouse, { role, projects }, tables)
@@ -203,7 +180,7 @@ async function askAs(
   tables: readonly string[],
 ): Promise<string[] | undefined> {
   const client = await warehouse.pool.connect()
-  const db = bindDatabase(warehouse, oneConnection(client))
+  const db = new Db(warehouse, oneConnection(client))
   const takeOn = sql`set local role ${sql.id(role)}`
   try {
     await batch<unknown[]>(db, sql`begin`, sql`savepoint direct`)

@@ -14,9 +14,7 @@ import { readRelations, readReports, SQL_TYPES } from './stream-tables.ts'
 
 export interface ViewResult {
   made: BiView[]
-  /** Views that had been created before and were missing. */
   remade: BiView[]
-  /** Views that were not made or not renewed, and why. */
   left: { name: BiView; reason: string }[]
   /** Views that are there but have no rows, and why. */
   empty: { name: BiView; reason: string }[]
@@ -88,7 +86,6 @@ function reportOf(reports: readonly ReportConfig[], { needs, of, mayBeFiner }: V
     .toSorted((a, b) => a.dimensions.length - b.dimensions.length)[0]
 }
 
-/** True if a report has all rows of its dimensions. */
 export function isWhole({ filters, having }: Pick<ReportConfig, 'filters' | 'having'>): boolean {
   return filters.length === 0 && having === undefined
 }
@@ -98,7 +95,7 @@ function isFiner(dimensions: readonly Dimension[], needs: readonly Dimension[]):
   return needs.every((name) => dimensions.includes(name)) && !dimensions.includes('tag_id')
 }
 
-/** Runs a text that makes something which views need, if it differs from the last one; true if it did. */
+/** Runs a text if it differs from the last one; true if it did. */
 export async function applyText(
   tx: Transaction,
   name: string,
@@ -110,7 +107,6 @@ export async function applyText(
   return true
 }
 
-/** The report that has these dimensions and no filter. */
 export function reportBy(
   reports: readonly ReportConfig[],
   needs: readonly Dimension[],
@@ -123,7 +119,6 @@ export function reportBy(
   )
 }
 
-/** Facts beyond the configuration: reports that were read before, and tables that have rows. */
 interface Facts {
   earlier: readonly ReportConfig[]
   filled: ReadonlySet<string>
@@ -201,7 +196,7 @@ export async function viewsByChannel(
       select bool_and(exists (
         select from ${dataTable(channels)} c
         where c.project_id = p.project_id and c.model_channel_id is not null)) as is_whole
-      from ${sql.table('data.projects')} p
+      from data.projects p
       where exists (select from ${dataTable(models)} m where m.project_id = p.project_id)`.execute(db)
     if (rows[0]!.is_whole === true) found.add(view)
   }
@@ -212,7 +207,6 @@ function fingerprintOf(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-/** By name, what the texts of views and functions were when they were last made. */
 export async function readFingerprints({ db }: Warehouse): Promise<Map<string, string>> {
   const made = await db.selectFrom('ops.views').select(['name', 'fingerprint']).execute()
   return new Map(made.map(({ name, fingerprint }) => [name, fingerprint]))
