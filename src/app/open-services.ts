@@ -25,8 +25,6 @@ import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { type ConnectOptions, connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { findPackage, hasCluster } from '../warehouse/embedded/cluster.ts'
 
-/* Opens what a command works with, and closes it again. */
-
 const DATA_FOLDER = '.data'
 const QUEUE_CLOSE_MS = 3000
 
@@ -136,7 +134,6 @@ function referenceWorld(config: Config, clock: Clock): World {
   return createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
 }
 
-/** The configured projects that were named, or all; a name that is not configured is refused. */
 export function chooseProjects(config: Config, clock: Clock, named: readonly string[] = []): SyncedProject[] {
   const projects = configuredProjects(config, clock)
   const ids = projects.map(({ id }) => id)

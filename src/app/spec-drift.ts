@@ -133,7 +133,6 @@ function compareRead(reader: SpecReader, fields: Record<string, Node>, use: Use,
     if (!(field in read)) drift.added.push(`${use.operation}: the answer also has ${field}`)
 }
 
-/** How the type differs from the one that is read, if it does. */
 function otherType(reader: SpecReader, read: Node, described: Node): string | undefined {
   const [wanted, types] = [reader.typesOf(read), reader.typesOf(described)]
   if (wanted.length === 0 || types.length === 0 || types.some((type) => wanted.includes(type))) return undefined
@@ -175,7 +174,6 @@ function creations(): Use[] {
 type SpecReader = ReturnType<typeof createReader>
 
 function createReader(spec: Spec) {
-  /** Follows a reference. */
   function resolve(node: Node = {}): Node {
     let found = node
     for (let step = 0; found.$ref?.startsWith('#/') && step < 20; step++) {
@@ -244,7 +242,6 @@ function createReader(spec: Spec) {
   }
 }
 
-/** All operations, as "GET prompts". */
 function operationsOf({ paths }: Spec): ReadonlyMap<string, Node> {
   const operations = new Map<string, Node>()
   // The prefix of the paths that we know, such as /v1/. Other paths of the description may begin differently.

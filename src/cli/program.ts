@@ -60,7 +60,6 @@ function printError({ stdout, redactor }: Surroundings, code: string, message: s
   stdout.write(`${printable(JSON.stringify(redactor.value({ error: { code, message } }), null, 2))}\n`)
 }
 
-/** Collects commander's messages about a wrong command line in `complaints`. */
 function buildProgram(
   args: readonly string[],
   surroundings: Surroundings,

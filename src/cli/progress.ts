@@ -13,7 +13,6 @@ export interface Progress {
   stop(): void
 }
 
-/** A bar with rate and time left, redrawn in place on a terminal. */
 export function terminalProgress(stream: NodeJS.WriteStream, now: () => number = Date.now): Progress {
   const startedAt = now()
   let total = 0

@@ -31,7 +31,6 @@ const MOST_LISTED = 3
 const NOT_OFFERED = 'not offered'
 const MOST_MISSING = 6
 
-/** Facts for the summary besides the run. */
 export interface RunContext {
   warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
   names: ProjectNames

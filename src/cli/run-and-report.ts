@@ -26,7 +26,6 @@ interface FollowedCommand {
 }
 
 interface ReportedCommand extends FollowedCommand {
-  /** Only these projects. */
   projects?: readonly string[] | undefined
   coversEverything: boolean
   /** False: send telemetry, but no alerts. */
@@ -82,7 +81,6 @@ export class FollowedRun {
   }
 }
 
-/** Arguments of a reported command besides the service and the database. */
 interface Reporter {
   observer: Observer
   /** After the result was printed, with the database still open. */

@@ -136,7 +136,6 @@ export class AfterRun {
     this.inBackground(this.alert(report))
   }
 
-  /** Alerts for what is wrong now, whether a run ended or not. */
   async alertForState(): Promise<void> {
     const { alerts, watch, view, maxStalenessMs } = this.parts
     if (watch.state.up) await alerts.reconcile()

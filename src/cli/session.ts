@@ -23,7 +23,6 @@ export type Part = string | false | undefined
 
 export type Session = ReturnType<typeof openSession>
 
-/** The days, streams and projects that were named. */
 export interface Selection {
   from?: string
   to?: string
@@ -71,7 +70,6 @@ export function openSession(
   return {
     ...{ config, log, version, json, signal, env, observer, monotonic, stdin, stdout },
     clock: () => new Date(),
-    /** The configured streams, made when they are first asked for. */
     get streams() {
       streams ??= new StreamSet(config)
       return streams
@@ -84,7 +82,6 @@ export function openSession(
     fullIds: options.ids ?? false,
     /** True if a person waits for the result at a terminal. */
     isWatched: stdout.isTTY === true,
-    /** The file that settings are read from, whether it exists or not. */
     configFile: configFile(options.config, env),
     width,
     /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
@@ -118,7 +115,6 @@ function fitted(line: string, width: number, hanging = ''): string {
 
 const LOG_INDENT = ' '.repeat('12:34:56 '.length)
 
-/** The log, and the line that shows how a run goes. */
 function openLog(config: Config, json: boolean, { stderr, env }: Surroundings, kind: CommandKind | undefined) {
   const isService = kind === 'service'
   const terminal = stderr.isTTY === true

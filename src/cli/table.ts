@@ -129,7 +129,6 @@ const GAP = 2
 const NARROWEST = 12
 const EMPTY_OR_ZERO = /^[0–]?$/
 
-/** A plain text table: numbers with thousands separators, columns as wide as they need to be and the terminal lets them. */
 export function renderTable<Row>(
   all: readonly TableColumn<Row>[],
   rows: readonly Row[],

@@ -64,7 +64,6 @@ function plainFields(fields: Record<string, unknown>): Record<string, unknown> {
 
 const tracer = trace.getTracer('visibility-sync')
 
-/** Runs work in a span, which ends with it. What throws is marked as an error. */
 export function inSpan<T>(name: string, attributes: Attributes, work: (span: Span) => Promise<T>): Promise<T> {
   return tracer.startActiveSpan(name, { attributes }, async (span) => {
     try {

@@ -27,7 +27,6 @@ export function packageVersion(): string {
   return packageFacts().version
 }
 
-/** The package's own version, and those of what it is made with. */
 export function packageFacts(): { version: string; dependencies: Record<string, string> } {
   return JSON.parse(readFileSync(packageFile('package.json'), 'utf8')) as ReturnType<typeof packageFacts>
 }

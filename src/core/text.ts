@@ -5,7 +5,6 @@ export function clip(text: string, length = 300): string {
   return cut.replaceAll('\0', '\uFFFD').toWellFormed()
 }
 
-/** A text that a person gave on the command line, for a message. */
 export function inQuotes(text: string, most = 80): string {
   return clip(JSON.stringify(text), most)
 }
@@ -31,7 +30,6 @@ export function count(number: number, noun: string, plural = `${noun}s`): string
   return `${grouped(number)} ${number === 1 ? noun : plural}`
 }
 
-/** A length of time, in the unit that suits it. */
 export function duration(seconds: number): string {
   if (seconds < 90) return `${Math.round(seconds)} s`
   if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`

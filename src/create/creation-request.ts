@@ -1,6 +1,5 @@
 import type { CreationKind } from '../ledger/creations.ts'
 
-/** One thing to create: fields of its kind, and the line of the file it came from. */
 export interface CreationRequest {
   line: number
   kind: CreationKind

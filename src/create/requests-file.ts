@@ -9,7 +9,6 @@ import { type CreationRequest, countryCode, requestOf } from './creation-request
 
 /* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
 
-/** Accepted names of columns and fields. */
 export const NAMES: Record<string, keyof CreationRequest> = {
   text: 'text',
   prompt: 'text',
@@ -59,7 +58,6 @@ export function readRequests(file: string, kind: CreationKind): CreationRequest[
   return requests.map(({ item }) => item)
 }
 
-/** Requests that exceed the documented limits of the service. */
 export function problemsOf(item: CreationRequest): string[] {
   const { error } = SCHEMAS[item.kind].safeParse(requestOf(item, undefined), { reportInput: true })
   const problems = (error?.issues ?? []).map(({ path, message, input }) => {

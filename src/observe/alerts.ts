@@ -57,7 +57,6 @@ export class Alerts {
 
   constructor(private readonly options: AlertOptions) {}
 
-  /** Alerts that were sent and have not cleared, oldest first. */
   get open(): OpenAlert[] {
     return [...this.known.values()]
       .filter((alert) => alert.cleared_at === null && wasSent(alert))
@@ -65,7 +64,6 @@ export class Alerts {
       .sort((a, b) => a.raised_at.getTime() - b.raised_at.getTime())
   }
 
-  /** Compares findings with the open alerts, and sends what is new and what cleared. */
   update(findings: Findings): Promise<void> {
     return this.inTurn(async (signal) => {
       for (const [condition, found] of Object.entries(findings) as [Condition, Finding | End][]) {

@@ -15,7 +15,6 @@ export interface RunEndpoints {
   warehouse: string
 }
 
-/** The facts that all events of a run share. */
 export interface LineageRun extends RunEndpoints {
   uuid: string
   config: Pick<Config, 'lineage' | 'warehouse'>

@@ -76,7 +76,6 @@ export function noticeOf(
   }
 }
 
-/** Details besides the sentence. */
 export function factsOf({
   projects,
   warehouse,

@@ -12,7 +12,6 @@ import { auditReport, runAndReport } from '../run-and-report.ts'
 import type { Part, Selection, Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap, wrapNote } from '../table.ts'
 
-/** `audit`: days whose warehouse sums differ from the service; with --repair they are read again. */
 export async function audit(session: Session, options: Selection & { repair?: boolean }): Promise<number> {
   const { config, clock, signal } = session
   const { project: projects, repair = false } = options

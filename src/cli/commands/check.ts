@@ -56,7 +56,6 @@ interface Verdict {
 
 type AddVerdict = (what: string, work: () => Promise<string>, more?: Pick<Verdict, 'project_id'>) => Promise<boolean>
 
-/** `check`: one verdict each for configuration, key, every project, database and its privileges. */
 export async function check(
   session: Session,
   { spec, alerts }: { spec?: string; alerts?: boolean } = {},
@@ -177,7 +176,6 @@ export async function checkDatabase(
   return { known, notes, shown }
 }
 
-/** Things worth knowing of the rows that are there. */
 async function ledgerNotes(warehouse: Warehouse, config: Config, ids: readonly string[]): Promise<string[]> {
   const notes = await labelNotes(warehouse, ids, config.labels)
   notes.push(...(await ownBrandNotes(warehouse, await projectsWithoutOwn(warehouse, ids))))
@@ -191,7 +189,6 @@ async function ledgerNotes(warehouse: Warehouse, config: Config, ids: readonly s
   return notes
 }
 
-/** `check --spec`: what a published description of the service says of what is sent and read. */
 async function checkSpec(session: Session, from: string): Promise<number> {
   const { gone, different, added } = compareSpec(await readSpec(from, session.signal), session.streams.all)
   const ok = gone.length === 0
@@ -207,7 +204,6 @@ async function checkSpec(session: Session, from: string): Promise<number> {
   return ok ? 0 : 1
 }
 
-/** Which projects a restricted role sees, asked in the database. */
 async function restriction(warehouse: Warehouse, config: Config, { role, projects }: Restriction): Promise<string> {
   const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
   const unused = unusedRelations(config, await readFacts(warehouse, config))
@@ -237,7 +233,6 @@ function render(
   ]
 }
 
-/** The streams that are held, over all projects. */
 async function heldNotes(warehouse: Warehouse): Promise<string[]> {
   const { ranges } = await readHeld(warehouse)
   if (ranges.length === 0) return []
@@ -248,7 +243,6 @@ async function heldNotes(warehouse: Warehouse): Promise<string[]> {
   ]
 }
 
-/** Topics or tags that reports show as ids, and the labels to copy that name them. */
 async function unnamedNotes(
   warehouse: Warehouse,
   kind: 'topic' | 'tag',

@@ -2,7 +2,6 @@ import { explainConfig } from '../../core/config/load.ts'
 import type { Session } from '../session.ts'
 import { renderTable, wrap } from '../table.ts'
 
-/** `config`: every setting as it was understood, and where it came from. Reads neither the service nor the database. */
 export async function config(session: Session, options: { changed?: boolean }): Promise<number> {
   const { config: loaded, width } = session
   const all = explainConfig(loaded)

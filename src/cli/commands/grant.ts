@@ -26,7 +26,6 @@ interface GrantOptions {
   keepSettings?: boolean
 }
 
-/** `grant`: read access for a BI tool's role, checked in the database before anything is claimed of it. */
 export async function grant(session: Session, options: GrantOptions): Promise<number> {
   const { role, project: projects, keepTimezone = false, keepSettings = false } = options
   if (options.revoke && projects !== undefined)

@@ -10,7 +10,6 @@ import { renderTable } from '../table.ts'
 
 const DOCS = packageFile('docs/')
 
-/** `help`: a page of the docs, or the list of all. They are part of every installation. */
 export async function help(session: Session, _options: object, topic?: string): Promise<number> {
   const pages = readdirSync(DOCS, { recursive: true, encoding: 'utf8' }).filter((path) => /(?<!README)\.md$/.test(path))
   const topics = pages.sort().map((path) => {

@@ -20,7 +20,6 @@ interface PackOptions {
 /** Lists the files of a pack with their digests, so that the next run can distinguish them from other files. */
 const MANIFEST = 'visibility-sync-pack.json'
 
-/** `pack`: writes the files for another tool, as the configuration needs them. */
 export async function pack(session: Session, options: PackOptions, tool: Tool): Promise<number> {
   const { out, project = [], force = false } = options
   for (const id of project) {

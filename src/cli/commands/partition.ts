@@ -16,7 +16,6 @@ interface Moved {
   rows: number
 }
 
-/** `partition`: moves report tables without partitions into monthly partitions. May be stopped and started again at any time. */
 export async function partition(session: Session): Promise<number> {
   const { config, log, version, signal } = session
   if (config.warehouse.partition !== 'month')
@@ -52,7 +51,6 @@ export async function partition(session: Session): Promise<number> {
   })
 }
 
-/** Returns what was moved of each table, and the tables that are not finished. */
 async function moveTables(
   { config, log }: Session,
   warehouse: Warehouse,

@@ -30,7 +30,6 @@ const WHOLE_LIST = 'the whole list'
 
 type Planned = Omit<PlanRow, 'project_id' | 'stream'>
 
-/** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: Selection): Promise<number> {
   const { document, names } = await makePlan(session, options)
   session.print(document, render(document, names, session.width))

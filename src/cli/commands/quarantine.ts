@@ -69,7 +69,6 @@ function filterOf({ stream = [], project = [], reason, dismissed }: QuarantineOp
 const LISTED = 200
 const NEXT = 'Next: npx visibility-sync quarantine show ID           one row as it came, and why it failed'
 
-/** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
   return withLedger(
     session,
@@ -125,7 +124,6 @@ function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
   return [table, entries.length > LISTED && `… more than ${LISTED}; --json shows all`, '', NEXT]
 }
 
-/** `quarantine dismiss`: rows that will never load no longer make runs partial. */
 export function quarantineDismiss(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
   const because = options.because?.trim() ?? ''
@@ -156,7 +154,6 @@ function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_
   return from_date === null || to_date === null ? 'whole list' : showRange({ from: from_date, to: to_date })
 }
 
-/** `quarantine show`: one row as it came, and why it failed. */
 export function quarantineShow(session: Session, _options: object, id: string): Promise<number> {
   const number = parseId(id)
   return withLedger(
@@ -186,7 +183,6 @@ export function quarantineShow(session: Session, _options: object, id: string): 
 
 const MOST_REASONS = 20
 
-/** `quarantine retry`: reads the days of the rows again, and loads what passes now. */
 export async function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const filter = { ...filterOf(options), ids: ids.map(parseId) }
   const { signal } = session

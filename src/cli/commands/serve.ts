@@ -28,7 +28,6 @@ const LAST_REPORTS_MS = 3000
 const WATCH_POOL = { name: 'visibility-sync watch', connections: 1, waiting: 16, patienceMs: 3000, limitMs: 3000 }
 const PAGE_POOL = { name: 'visibility-sync pages', connections: 2, waiting: 256, patienceMs: 5000, limitMs: 10_000 }
 
-/** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is asked to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
   // If the database is away, the command waits for it: the pages report it meanwhile.
   return withServices({ ...session, unchecked: true }, (open) => serveWith(session, open, options))

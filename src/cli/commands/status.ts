@@ -23,7 +23,6 @@ import { bad, good, renderTable, warning, wrap } from '../table.ts'
 
 const MOST_LISTED = 40
 
-/** `status`: freshness, coverage, what is held or quarantined, and the last runs. */
 export async function status(session: Session, options: { runs: number }): Promise<number> {
   const { config, clock, width } = session
   return withExisting(session, async (warehouse, shown) => {
@@ -50,7 +49,6 @@ export async function status(session: Session, options: { runs: number }): Promi
   })
 }
 
-/** The status of what is configured, with the last runs. */
 export async function readOwnStatus(session: Session, warehouse: Warehouse, runs: number): Promise<Status | undefined> {
   const { config, clock, command } = session
   const projects = await projectsShown(session, warehouse)

@@ -206,7 +206,6 @@ export function explainConfig({ variables, ...config }: Config): Explained[] {
   return explain(config, written, env).map((row) => ({ ...row, from: row.from.replace(/\w+/g, withFile) }))
 }
 
-/** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
 export function daysOfInterest(config: Config, today: Day): Range {
   const to = config.end_date ?? today
   const usual = addDays(to < today ? to : today, -START_DAYS_AGO)

@@ -264,7 +264,6 @@ function* problemsOfColumns({ columns, by, key }: CustomStreamConfig): Generator
     yield ['columns', 'no date', 'a stream by day has a column date of type date, which is in its key']
 }
 
-/** What `key`, `adds` and `dimensions` make of columns. */
 function* problemsOfRoles(stream: CustomStreamConfig): Generator<Problem> {
   const { key, adds, dimensions } = stream
   const typeOf = new Map(stream.columns.map(({ name, type }) => [name, type]))

@@ -6,7 +6,6 @@ import { inQuotes } from '../text.ts'
 
 export const HIDDEN = 'a text that is not shown'
 
-/** The names of settings that are secrets. */
 export const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
 /** Addresses that are secrets as a whole: to know one is enough to write there. */
 export const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
@@ -27,7 +26,6 @@ export function* textsIn(
   }
 }
 
-/** True if a setting is, by its name, a secret or an address, which may hold one. */
 export function mayHoldSecret(path: readonly string[]): boolean {
   const name = path.at(-1) ?? ''
   return SECRET_NAME.test(name) || /(^|_)url$/.test(name)

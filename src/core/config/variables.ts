@@ -1,6 +1,5 @@
 import { UsageError } from '../errors.ts'
 
-/** `${NAME}` or `${NAME:-default}`. */
 export const PLACEHOLDER = /\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}/g
 
 /**
