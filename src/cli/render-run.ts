@@ -6,12 +6,6 @@ import { byStream, emptyReport, type RunReport, type StreamReport } from '../syn
 import type { ProjectNames } from './project-names.ts'
 import { bad, good, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
 
-const right = (
-  title: string,
-  value: (row: StreamReport) => number,
-  drop?: TableColumn<StreamReport>['drop'],
-): TableColumn<StreamReport> => ({ title, align: 'right', value, ...(drop === undefined ? {} : { drop }) })
-
 const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'stream', value: (row) => row.stream },
   {
@@ -19,12 +13,12 @@ const COLUMNS: TableColumn<StreamReport>[] = [
     align: 'right',
     value: (row) => (row.days === 0 && (row.windows > 0 || row.stream === NOT_OFFERED) ? '–' : row.days),
   },
-  right('rows read', (row) => row.rows_read),
-  right('inserted', (row) => row.inserted),
-  right('updated', (row) => row.updated, 'if-zero'),
-  right('deleted', (row) => row.deleted, 'if-zero'),
-  right('quarantined', (row) => row.quarantined, 'if-zero'),
-  right('requests', (row) => row.requests, 1),
+  { title: 'rows read', value: (row) => row.rows_read },
+  { title: 'inserted', value: (row) => row.inserted },
+  { title: 'updated', value: (row) => row.updated, drop: 'if-zero' },
+  { title: 'deleted', value: (row) => row.deleted, drop: 'if-zero' },
+  { title: 'quarantined', value: (row) => row.quarantined, drop: 'if-zero' },
+  { title: 'requests', value: (row) => row.requests, drop: 1 },
   { title: 'seconds', align: 'right', value: (row) => row.seconds.toFixed(1), drop: 2 },
 ]
 const MOST_LISTED = 3

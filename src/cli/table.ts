@@ -107,6 +107,7 @@ function mapParts(text: string, ofText: (part: string) => string, ofMark = (mark
 
 export interface TableColumn<Row> {
   title: string
+  /** Numbers are aligned right by themselves. */
   align?: 'right'
   value(row: Row): string | number
   /** Left out if the table is too wide: columns of zeros first, then the highest number. */
@@ -159,24 +160,25 @@ export function renderTable<Row>(
 
 interface FittedColumn {
   title: string
-  align?: 'right'
+  align: 'right' | undefined
   cells: string[]
   width: number
 }
 
 function fitted<Row>(all: readonly TableColumn<Row>[], rows: readonly Row[], width: number): FittedColumn[] {
   const columns = all.map((column) => {
-    const cells = rows.map(column.value).map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
+    const values = rows.map(column.value)
+    const align = values.some((value) => typeof value === 'number') ? 'right' : column.align
+    const cells = values.map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
     const natural = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title))
     const shortest = Math.max(NARROWEST, widthOf(column.title))
     const longestWord = cells
       .flatMap((cell) => cell.split(' '))
       .reduce((most, word) => Math.max(most, widthOf(word)), 0)
-    const least =
-      column.align === 'right' || column.isWhole ? [natural, natural] : [Math.max(shortest, longestWord), shortest]
+    const least = align === 'right' || column.isWhole ? [natural, natural] : [Math.max(shortest, longestWord), shortest]
     const rank =
       column.drop !== 'if-zero' ? (column.drop ?? -1) : cells.every((cell) => EMPTY_OR_ZERO.test(cell)) ? 99 : -1
-    return { ...column, cells, width: natural, least, rank }
+    return { ...column, align, cells, width: natural, least, rank }
   })
   for (const column of columns.filter(({ rank }) => rank >= 0).sort((a, b) => b.rank - a.rank))
     if (totalOf(columns) > width) columns.splice(columns.indexOf(column), 1)

@@ -41,8 +41,8 @@ function render(result: AuditResult, repair: boolean, names: ProjectNames, width
   const table = renderTable<AuditedStream>(
     [
       { title: 'stream', value: (row) => row.stream },
-      { title: 'days compared', align: 'right', value: (row) => row.days_compared },
-      { title: 'differ', align: 'right', value: (row) => row.differing.length },
+      { title: 'days compared', value: (row) => row.days_compared },
+      { title: 'differ', value: (row) => row.differing.length },
       { title: 'days', value: (row) => listSome(row.differing, 4) },
     ],
     compared,

@@ -36,8 +36,8 @@ export async function partition(session: Session): Promise<number> {
     const table = renderTable<Moved>(
       [
         { title: 'table', value: (row) => row.table },
-        { title: 'months', align: 'right', value: (row) => row.months },
-        { title: 'rows', align: 'right', value: (row) => row.rows },
+        { title: 'months', value: (row) => row.months },
+        { title: 'rows', value: (row) => row.rows },
       ],
       moved,
     )

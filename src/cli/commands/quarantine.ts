@@ -91,10 +91,10 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
 function renderGroups(groups: QuarantineGroup[], width: number, isAll = false): Part[] {
   const table = renderTable<QuarantineGroup>(
     [
-      { title: 'rows', align: 'right', value: (row) => row.rows },
-      ...(isAll ? [{ title: 'open', align: 'right' as const, value: (row: QuarantineGroup) => row.open }] : []),
+      { title: 'rows', value: (row) => row.rows },
+      ...(isAll ? [{ title: 'open', value: (row: QuarantineGroup) => row.open }] : []),
       { title: 'stream', value: (row) => row.stream },
-      { title: 'projects', align: 'right', value: (row) => row.projects.length },
+      { title: 'projects', value: (row) => row.projects.length },
       { title: 'days', value: daysOf },
       { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
       { title: 'reason', value: (row) => clip(row.reason, 80) },
@@ -109,11 +109,11 @@ function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
   const table = renderTable<QuarantineEntry>(
     [
       { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
-      { title: 'rows', align: 'right', value: (row) => row.occurrences },
+      { title: 'rows', value: (row) => row.occurrences },
       { title: 'project', value: (row) => row.project_id },
       { title: 'stream', value: (row) => row.stream },
       { title: 'day', value: daysOf },
-      { title: 'seen', align: 'right', value: (row) => row.times_seen },
+      { title: 'seen', value: (row) => row.times_seen },
       { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
       { title: 'state', value: (row) => row.resolution ?? 'open' },
       { title: 'reason', value: (row) => clip(row.reason, 80) },

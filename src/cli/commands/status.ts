@@ -209,7 +209,7 @@ function streamTable(found: Status, { names, width, now, maxStalenessMs }: Shown
       { title: 'last day', value: (row) => row.last_day ?? '–' },
       { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read), drop: 1 },
       { title: 'missing', align: 'right', value: (row) => row.days_missing ?? '–' },
-      { title: 'rows', align: 'right', value: (row) => row.rows },
+      { title: 'rows', value: (row) => row.rows },
     ],
     found.streams,
     {
