@@ -30,14 +30,6 @@ export const GROUPS: Record<string, string> = {
   create: "the service's write operations, singly or from a file, never twice",
 }
 
-/** The commands of `--help`, in this order. The others follow. */
-const HELP_GROUPS: Record<string, string[]> = {
-  Start: ['init', 'check', 'sync', 'serve', 'status'],
-  Operate: ['backfill', 'plan', 'audit', 'quarantine', 'worker', 'migrate'],
-  BI: ['grant', 'metabase', 'pack', 'mcp'],
-  Write: ['create'],
-}
-
 const option = (flags: string, about: string) => new Option(flags, about)
 const required = (flags: string, about: string) => option(flags, about).makeOptionMandatory()
 const repeated = (flags: string, about: string) =>
@@ -68,69 +60,7 @@ const range = [
 const queue = option('--queue', 'put the windows into the shared queue, for workers to take')
 
 export function addCommands(program: Command, add: Add): void {
-  add({
-    name: 'sync',
-    about: 'one incremental run: missing days, the last days again, and the lists',
-    load: async () => (await import('./commands/sync.ts')).sync,
-    examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
-    options: [streams, projects, ids, queue],
-    kind: 'run',
-  })
-  add({
-    name: 'backfill',
-    about: 're-reads a range of days, or only its missing ones',
-    load: async () => (await import('./commands/sync.ts')).backfill,
-    examples: ['backfill --last 30d', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
-    options: [
-      ...range,
-      streams,
-      projects,
-      ids,
-      option('--missing', 'only days that were never read, or are not sound (as held or stale)'),
-      option('--accept-deletes', 'apply answers that delete most or all of the rows'),
-      queue,
-    ],
-    kind: 'run',
-  })
-  add({
-    name: 'serve',
-    about: 'the scheduler, with the status page, health and metrics over HTTP',
-    load: async () => (await import('./commands/serve.ts')).serve,
-    examples: ['serve', 'serve --host 0.0.0.0 --port 8080'],
-    options: [
-      option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
-      wholeNumber('--port <number>', 'port to listen on (default: serve.port, 8080)', [0, 65_535]),
-      queue,
-    ],
-    kind: 'service',
-  })
-  add({
-    name: 'mcp',
-    about: 'answers questions of an assistant about the warehouse: a read-only MCP server on standard input and output',
-    load: async () => (await import('./commands/mcp.ts')).mcp,
-    examples: ['mcp', 'mcp --config config/sync.yaml'],
-    kind: 'service',
-    projects: 'unused',
-  })
-  add({
-    name: 'worker',
-    about: 'processes windows of runs that share a queue, on any number of machines',
-    load: async () => (await import('./commands/worker.ts')).worker,
-    examples: ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
-    options: [
-      wholeNumber('--concurrency <number>', 'windows at once (default: source.concurrency)', [1, 64]),
-      option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
-    ],
-    kind: 'service',
-  })
-  add({
-    name: 'plan',
-    about: 'the windows that a run would read, and how many requests; changes nothing',
-    load: async () => (await import('./commands/plan.ts')).plan,
-    examples: ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
-    options: [...range, streams, projects, ids],
-    projects: 'needed',
-  })
+  program.commandsGroup('Start:')
   add({
     name: 'init',
     about: 'asks for the service, the database and the projects, tests them, and writes the configuration',
@@ -158,6 +88,26 @@ export function addCommands(program: Command, add: Add): void {
     ],
   })
   add({
+    name: 'sync',
+    about: 'one incremental run: missing days, the last days again, and the lists',
+    load: async () => (await import('./commands/sync.ts')).sync,
+    examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
+    options: [streams, projects, ids, queue],
+    kind: 'run',
+  })
+  add({
+    name: 'serve',
+    about: 'the scheduler, with the status page, health and metrics over HTTP',
+    load: async () => (await import('./commands/serve.ts')).serve,
+    examples: ['serve', 'serve --host 0.0.0.0 --port 8080'],
+    options: [
+      option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
+      wholeNumber('--port <number>', 'port to listen on (default: serve.port, 8080)', [0, 65_535]),
+      queue,
+    ],
+    kind: 'service',
+  })
+  add({
     name: 'status',
     about: 'freshness, coverage, what is held or quarantined, the last runs',
     load: async () => (await import('./commands/status.ts')).status,
@@ -165,20 +115,30 @@ export function addCommands(program: Command, add: Add): void {
     options: [wholeNumber('--runs <number>', 'how many runs to list', [1, 1000], 10), ids],
     projects: 'useful',
   })
+  program.commandsGroup('Operate:')
   add({
-    name: 'config',
-    about: 'the settings as they were understood, and where each came from; secrets are masked',
-    load: async () => (await import('./commands/config.ts')).config,
-    examples: ['config', 'config --changed', 'config --json'],
-    options: [option('--changed', 'only what is set in the file or by a variable')],
+    name: 'backfill',
+    about: 're-reads a range of days, or only its missing ones',
+    load: async () => (await import('./commands/sync.ts')).backfill,
+    examples: ['backfill --last 30d', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
+    options: [
+      ...range,
+      streams,
+      projects,
+      ids,
+      option('--missing', 'only days that were never read, or are not sound (as held or stale)'),
+      option('--accept-deletes', 'apply answers that delete most or all of the rows'),
+      queue,
+    ],
+    kind: 'run',
   })
   add({
-    name: 'support-bundle',
-    about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
-    load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
-    examples: ['support-bundle', 'support-bundle --output bundle.json'],
-    options: [option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)')],
-    projects: 'useful',
+    name: 'plan',
+    about: 'the windows that a run would read, and how many requests; changes nothing',
+    load: async () => (await import('./commands/plan.ts')).plan,
+    examples: ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
+    options: [...range, streams, projects, ids],
+    projects: 'needed',
   })
   add({
     name: 'audit',
@@ -189,7 +149,17 @@ export function addCommands(program: Command, add: Add): void {
     kind: 'run',
   })
   addQuarantine(add)
-  addCreations(add)
+  add({
+    name: 'worker',
+    about: 'processes windows of runs that share a queue, on any number of machines',
+    load: async () => (await import('./commands/worker.ts')).worker,
+    examples: ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
+    options: [
+      wholeNumber('--concurrency <number>', 'windows at once (default: source.concurrency)', [1, 64]),
+      option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
+    ],
+    kind: 'service',
+  })
   add({
     name: 'migrate',
     about: 'creates or upgrades the tables (every run does so first)',
@@ -198,12 +168,7 @@ export function addCommands(program: Command, add: Add): void {
     options: [option('--move-source', 'record VISIBILITY_API_URL as the new address of the same service')],
     projects: 'useful',
   })
-  add({
-    name: 'partition',
-    about: 'moves report tables without partitions into monthly partitions; may be stopped and started again',
-    load: async () => (await import('./commands/partition.ts')).partition,
-    examples: ['partition'],
-  })
+  program.commandsGroup('BI:')
   add({
     name: 'grant',
     about: 'lets a role of a BI tool read the tables and views, and nothing else',
@@ -219,6 +184,19 @@ export function addCommands(program: Command, add: Add): void {
       option('--revoke', 'take the access back'),
       option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
       option('--keep-settings', 'leave its time zone and its jit setting alone'),
+    ],
+  })
+  add({
+    name: 'metabase',
+    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
+    load: async () => (await import('./commands/metabase.ts')).metabase,
+    examples: [
+      'metabase --url https://metabase.example.com',
+      'metabase --url https://metabase.example.com --project or_…',
+    ],
+    options: [
+      required('--url <address>', 'the address of the Metabase'),
+      option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
     ],
   })
   add({
@@ -238,17 +216,36 @@ export function addCommands(program: Command, add: Add): void {
     ],
   })
   add({
-    name: 'metabase',
-    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
-    load: async () => (await import('./commands/metabase.ts')).metabase,
-    examples: [
-      'metabase --url https://metabase.example.com',
-      'metabase --url https://metabase.example.com --project or_…',
-    ],
-    options: [
-      required('--url <address>', 'the address of the Metabase'),
-      option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
-    ],
+    name: 'mcp',
+    about: 'answers questions of an assistant about the warehouse: a read-only MCP server on standard input and output',
+    load: async () => (await import('./commands/mcp.ts')).mcp,
+    examples: ['mcp', 'mcp --config config/sync.yaml'],
+    kind: 'service',
+    projects: 'unused',
+  })
+  program.commandsGroup('Write:')
+  addCreations(add)
+  program.commandsGroup('More:')
+  add({
+    name: 'config',
+    about: 'the settings as they were understood, and where each came from; secrets are masked',
+    load: async () => (await import('./commands/config.ts')).config,
+    examples: ['config', 'config --changed', 'config --json'],
+    options: [option('--changed', 'only what is set in the file or by a variable')],
+  })
+  add({
+    name: 'support-bundle',
+    about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
+    load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
+    examples: ['support-bundle', 'support-bundle --output bundle.json'],
+    options: [option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)')],
+    projects: 'useful',
+  })
+  add({
+    name: 'partition',
+    about: 'moves report tables without partitions into monthly partitions; may be stopped and started again',
+    load: async () => (await import('./commands/partition.ts')).partition,
+    examples: ['partition'],
   })
   add<object, [string?]>({
     name: 'help',
@@ -296,16 +293,6 @@ export function addCommands(program: Command, add: Add): void {
       repeated('--fault <name=value>', 'how to misbehave; may be repeated'),
     ],
   })
-}
-
-export function sortIntoGroups({ commands }: Command): void {
-  const order = Object.values(HELP_GROUPS).flat()
-  const placeOf = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length)
-  for (const command of commands) {
-    const [group = 'More'] = Object.entries(HELP_GROUPS).find(([, names]) => names.includes(command.name())) ?? []
-    command.helpGroup(`${group}:`)
-  }
-  ;(commands as Command[]).sort((a, b) => placeOf(a.name()) - placeOf(b.name()))
 }
 
 function choice(name: string, about: string, values: string[]): Argument {

@@ -1,7 +1,7 @@
 import { Command, CommanderError } from 'commander'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
-import { addCommands, type CommandSettings, GROUPS, sortIntoGroups } from './command-list.ts'
+import { addCommands, type CommandSettings, GROUPS } from './command-list.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 
 const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
@@ -115,7 +115,6 @@ function buildProgram(
       }
     })
   })
-  sortIntoGroups(program)
   return program
 }
 
