@@ -10,7 +10,6 @@ import type { CommandKind, Session } from './session.ts'
 type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
 export interface CommandSettings<O extends object, A extends unknown[]> {
-  /** For a command of a group with the name of the group before it. */
   name: string
   about: string
   examples: string[]
@@ -23,12 +22,7 @@ export interface CommandSettings<O extends object, A extends unknown[]> {
   projects?: 'needed' | 'useful' | 'unused'
 }
 
-type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
-
-export const GROUPS: Record<string, string> = {
-  quarantine: 'the rows that failed validation',
-  create: "the service's write operations, singly or from a file, never twice",
-}
+type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>, parent?: Command) => void
 
 const option = (flags: string, about: string) => new Option(flags, about)
 const required = (flags: string, about: string) => option(flags, about).makeOptionMandatory()
@@ -148,7 +142,7 @@ export function addCommands(program: Command, add: Add): void {
     options: [...range, option('--repair', 'read the differing days again'), projects, ids],
     kind: 'run',
   })
-  addQuarantine(add)
+  addQuarantine(program, add)
   add({
     name: 'worker',
     about: 'processes windows of runs that share a queue, on any number of machines',
@@ -224,7 +218,7 @@ export function addCommands(program: Command, add: Add): void {
     projects: 'unused',
   })
   program.commandsGroup('Write:')
-  addCreations(add)
+  addCreations(program, add)
   program.commandsGroup('More:')
   add({
     name: 'config',
@@ -299,11 +293,13 @@ function choice(name: string, about: string, values: string[]): Argument {
   return new Argument(name, about).choices(values)
 }
 
-function addQuarantine(add: Add): void {
+function addQuarantine(program: Command, add: Add): void {
+  const group = program.command('quarantine').description('the rows that failed validation').helpCommand(false)
+  const addTo: Add = (settings) => add(settings, group)
   const load = () => import('./commands/quarantine.ts')
   const chosen = [streams, projects, option('--reason <text>', 'only rows with exactly this reason')]
-  add({
-    name: 'quarantine list',
+  addTo({
+    name: 'list',
     about: 'lists them by reason',
     load: async () => (await load()).quarantineList,
     examples: ['quarantine list', 'quarantine list --each --stream chats', 'quarantine list --all'],
@@ -314,21 +310,21 @@ function addQuarantine(add: Add): void {
       option('--all', 'resolved and dismissed ones too'),
     ],
   })
-  add({
-    name: 'quarantine show <id>',
+  addTo({
+    name: 'show <id>',
     about: 'one row as it came, and why it failed',
     load: async () => (await load()).quarantineShow,
     examples: ['quarantine show 12'],
   })
-  add({
-    name: 'quarantine retry [ids...]',
+  addTo({
+    name: 'retry [ids...]',
     about: 'validates again and loads what passes now',
     load: async () => (await load()).quarantineRetry,
     examples: ['quarantine retry', 'quarantine retry 12 13'],
     options: [...chosen, option('--dismissed', 'undo dismissals, too')],
   })
-  add({
-    name: 'quarantine dismiss [ids...]',
+  addTo({
+    name: 'dismiss [ids...]',
     about: 'accepts that rows will never load, so that they no longer make runs partial',
     load: async () => (await load()).quarantineDismiss,
     examples: [
@@ -339,10 +335,13 @@ function addQuarantine(add: Add): void {
   })
 }
 
-function addCreations(add: Add): void {
+function addCreations(program: Command, add: Add): void {
+  const about = "the service's write operations, singly or from a file, never twice"
+  const group = program.command('create').description(about).helpCommand(false)
+  const addTo: Add = (settings) => add(settings, group)
   const addKind = (kind: CreationKind, about: string, options: Option[], example: string) =>
-    add<CreateOptions>({
-      name: `create ${kind}`,
+    addTo<CreateOptions>({
+      name: kind,
       about,
       load: async () => {
         const { create } = await import('./commands/create.ts')

@@ -1,7 +1,7 @@
 import { Command, CommanderError } from 'commander'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
-import { addCommands, type CommandSettings, GROUPS } from './command-list.ts'
+import { addCommands, type CommandSettings } from './command-list.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 
 const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
@@ -80,17 +80,10 @@ function buildProgram(
     .addHelpText('after', HELP)
   addGlobals(program)
 
-  const parentOf = (group: string) =>
-    program.commands.find((command) => command.name() === group) ??
-    program.command(group).description(GROUPS[group]!).helpCommand(false)
-
-  addCommands(program, <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>) => {
+  addCommands(program, <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>, parent = program) => {
     const { kind } = settings
     const projects = settings.projects ?? (kind === 'run' || kind === 'service' ? 'needed' : undefined)
-    const [group = '', ...rest] = settings.name.split(' ')
-    const isGrouped = group in GROUPS
-    const command = (isGrouped ? parentOf(group) : program).command(isGrouped ? rest.join(' ') : settings.name)
-    command.description(settings.about)
+    const command = parent.command(settings.name).description(settings.about)
     for (const argument of settings.arguments ?? []) command.addArgument(argument)
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
