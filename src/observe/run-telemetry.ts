@@ -1,20 +1,14 @@
 import { randomUUID } from 'node:crypto'
-import type { Config } from '../core/config/load.ts'
-import type { Clock } from '../core/day.ts'
-import type { Log } from '../core/logger.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { runReason } from '../ledger/run-reason.ts'
 import type { Stream } from '../streams/stream.ts'
 import type { RunReport } from '../sync/run/report.ts'
+import type { Services } from '../sync/run/run.ts'
 import { eventOf, type LineageEvent, type LineageRun, type RunEndpoints } from './lineage-event.ts'
 import type { RunEnd } from './metrics.ts'
 import { orWarn, type PingSignal, ping, sendLineage } from './send.ts'
 
-interface RunTelemetryOptions {
-  config: Config
-  log: Log
-  clock: Clock
-  version: string
+interface RunTelemetryOptions extends Pick<Services, 'config' | 'log' | 'clock' | 'version'> {
   command: string
   streams: readonly Stream[]
 }
