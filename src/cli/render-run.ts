@@ -52,7 +52,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
   return [
     wrap(report.source, width, 'Source:    '),
     '',
-    ...(rows.length === 0 ? [] : [renderTable(COLUMNS, rows, { width, footer: total, note: noteOf }), '']),
+    ...(rows.length === 0 ? [] : [renderTable({ rows, width, footer: total, note: noteOf }, COLUMNS), '']),
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
     ...report.notes.map((note) => wrapNote(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),

@@ -116,7 +116,8 @@ export interface TableColumn<Row> {
   isWhole?: true
 }
 
-interface TableOptions<Row> {
+interface Table<Row> {
+  rows: readonly Row[]
   /** The columns of the terminal; without it the table is as wide as its contents. */
   width?: number
   footer?: Row
@@ -131,9 +132,8 @@ const NARROWEST = 12
 const EMPTY_OR_ZERO = /^[0–]?$/
 
 export function renderTable<Row>(
+  { rows, width = Number.POSITIVE_INFINITY, footer, group, note }: Table<Row>,
   all: readonly TableColumn<Row>[],
-  rows: readonly Row[],
-  { width = Number.POSITIVE_INFINITY, footer, group, note }: TableOptions<Row> = {},
 ): string {
   const columns = fitted(all, footer === undefined ? rows : [...rows, footer], width)
   const line = (textOf: (column: FittedColumn) => string) => {

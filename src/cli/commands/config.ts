@@ -6,15 +6,11 @@ export async function config(session: Session, options: { changed?: boolean }): 
   const { config: loaded, width } = session
   const all = explainConfig(loaded)
   const settings = options.changed ? all.filter(({ from }) => from !== 'default') : all
-  const table = renderTable<(typeof settings)[number]>(
-    [
-      { title: 'setting', value: ({ setting }) => setting, isWhole: true },
-      { title: 'value', value: ({ value }) => shown(value) },
-      { title: 'from', value: ({ from }) => from },
-    ],
-    loaded.redactor.value(settings),
-    { width },
-  )
+  const table = renderTable({ rows: loaded.redactor.value(settings), width }, [
+    { title: 'setting', value: ({ setting }) => setting, isWhole: true },
+    { title: 'value', value: ({ value }) => shown(value) },
+    { title: 'from', value: ({ from }) => from },
+  ])
   const file = loaded.file ?? 'none; defaults and variables'
   session.print({ file: loaded.file ?? null, settings }, [wrap(file, width, 'File: '), '', table])
   return 0

@@ -33,14 +33,11 @@ export async function partition(session: Session): Promise<number> {
     })
     const complete = unfinished.length === 0
     const rows = moved.reduce((sum, table) => sum + table.rows, 0)
-    const table = renderTable<Moved>(
-      [
-        { title: 'table', value: (row) => row.table },
-        { title: 'months', value: (row) => row.months },
-        { title: 'rows', value: (row) => row.rows },
-      ],
-      moved,
-    )
+    const table = renderTable({ rows: moved }, [
+      { title: 'table', value: (row) => row.table },
+      { title: 'months', value: (row) => row.months },
+      { title: 'rows', value: (row) => row.rows },
+    ])
     session.print({ complete, moved, unfinished }, [
       moved.length === 0 ? 'Nothing was left to move.' : table,
       complete

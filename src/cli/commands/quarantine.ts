@@ -83,38 +83,30 @@ export function quarantineList(session: Session, options: QuarantineOptions): Pr
 }
 
 function renderGroups(groups: QuarantineGroup[], width: number, isAll = false): Part[] {
-  const table = renderTable<QuarantineGroup>(
-    [
-      { title: 'rows', value: (row) => row.rows },
-      ...(isAll ? [{ title: 'open', value: (row: QuarantineGroup) => row.open }] : []),
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'projects', value: (row) => row.projects.length },
-      { title: 'days', value: daysOf },
-      { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
-      { title: 'reason', value: (row) => clip(row.reason, 80) },
-    ],
-    groups,
-    { width },
-  )
+  const table = renderTable({ rows: groups, width }, [
+    { title: 'rows', value: (row) => row.rows },
+    ...(isAll ? [{ title: 'open', value: (row: QuarantineGroup) => row.open }] : []),
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'projects', value: (row) => row.projects.length },
+    { title: 'days', value: (row) => daysOf(row) },
+    { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
+    { title: 'reason', value: (row) => clip(row.reason, 80) },
+  ])
   return [table, '', NEXT, '      npx visibility-sync quarantine dismiss --help    rows that will never load']
 }
 
 function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
-  const table = renderTable<QuarantineEntry>(
-    [
-      { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
-      { title: 'rows', value: (row) => row.occurrences },
-      { title: 'project', value: (row) => row.project_id },
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'day', value: daysOf },
-      { title: 'seen', value: (row) => row.times_seen },
-      { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
-      { title: 'state', value: (row) => row.resolution ?? 'open' },
-      { title: 'reason', value: (row) => clip(row.reason, 80) },
-    ],
-    entries.slice(0, LISTED),
-    { width },
-  )
+  const table = renderTable({ rows: entries.slice(0, LISTED), width }, [
+    { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
+    { title: 'rows', value: (row) => row.occurrences },
+    { title: 'project', value: (row) => row.project_id },
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'day', value: (row) => daysOf(row) },
+    { title: 'seen', value: (row) => row.times_seen },
+    { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
+    { title: 'state', value: (row) => row.resolution ?? 'open' },
+    { title: 'reason', value: (row) => clip(row.reason, 80) },
+  ])
   return [table, entries.length > LISTED && `… more than ${LISTED}; --json shows all`, '', NEXT]
 }
 

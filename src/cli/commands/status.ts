@@ -200,43 +200,33 @@ function ago(date: Date | null, now: Date): string {
 
 function streamTable(found: Status, { names, width, now, maxStalenessMs }: Shown): string {
   const troubles = (row: StreamStatus) => streamHealth(row, now, maxStalenessMs).words
-  return renderTable<StreamStatus>(
-    [
-      { title: '', value: (row) => (troubles(row).length === 0 ? good('✓') : warning('!')) },
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'last read', value: (row) => ago(row.last_read_at, now) },
-      { title: 'first day', value: (row) => row.first_day ?? '–', drop: 2 },
-      { title: 'last day', value: (row) => row.last_day ?? '–' },
-      { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read), drop: 1 },
-      { title: 'missing', align: 'right', value: (row) => row.days_missing ?? '–' },
-      { title: 'rows', value: (row) => row.rows },
-    ],
-    found.streams,
-    {
-      width,
-      group: (row) => names.heading(row.project_id),
-      note: (row) => troubles(row).join(', '),
-    },
-  )
+  const group = (row: StreamStatus) => names.heading(row.project_id)
+  const note = (row: StreamStatus) => troubles(row).join(', ')
+  return renderTable({ rows: found.streams, width, group, note }, [
+    { title: '', value: (row) => (troubles(row).length === 0 ? good('✓') : warning('!')) },
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'last read', value: (row) => ago(row.last_read_at, now) },
+    { title: 'first day', value: (row) => row.first_day ?? '–', drop: 2 },
+    { title: 'last day', value: (row) => row.last_day ?? '–' },
+    { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read), drop: 1 },
+    { title: 'missing', align: 'right', value: (row) => row.days_missing ?? '–' },
+    { title: 'rows', value: (row) => row.rows },
+  ])
 }
 
 function runTable(runs: Status['runs'], width: number): string {
   const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }
-  return renderTable<Status['runs'][number]>(
-    [
-      { title: 'run', align: 'right', value: (run) => String(run.run_id) },
-      { title: 'command', value: (run) => run.command },
-      { title: 'started (UTC)', value: (run) => run.started_at.toISOString().slice(0, 19).replace('T', ' ') },
-      {
-        title: 'took',
-        value: (run) =>
-          run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
-      },
-      { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paint[run.outcome](run.outcome)) },
-    ],
-    runs,
-    { width, note: (run) => run.reason ?? undefined },
-  )
+  return renderTable({ rows: runs, width, note: (run) => run.reason ?? undefined }, [
+    { title: 'run', align: 'right', value: (run) => String(run.run_id) },
+    { title: 'command', value: (run) => run.command },
+    { title: 'started (UTC)', value: (run) => run.started_at.toISOString().slice(0, 19).replace('T', ' ') },
+    {
+      title: 'took',
+      value: (run) =>
+        run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
+    },
+    { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paint[run.outcome](run.outcome)) },
+  ])
 }
 
 function queueText({ waiting, active, oldest }: QueueStatus, workers: number, now: Date): string {
