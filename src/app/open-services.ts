@@ -186,7 +186,6 @@ export async function withExisting<T>(
   }
 }
 
-/** The report of `check` on an embedded Postgres that the first sync creates. */
 export function describeNewDatabase(config: Config): string {
   findPackage()
   const folder = dataFolder(config)

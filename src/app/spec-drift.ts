@@ -18,7 +18,6 @@ interface SpecDrift {
   added: string[]
 }
 
-/** A part of OpenAPI or of JSON Schema: what matters here. */
 interface Node {
   $ref?: string
   type?: string | string[]
@@ -38,12 +37,10 @@ interface Node {
 }
 type Spec = { paths: Record<string, Record<string, unknown>> }
 
-/** The fields that are sent to an operation, and those that are read from its answer. */
 interface Use {
   /** As "GET prompts". */
   operation: string
   sends: string[]
-  /** Values that are sent, by the parameter that lists them. */
   values: Record<string, readonly string[]>
   /** Undefined if nothing of the answer is needed. */
   reads?: Node
@@ -53,7 +50,6 @@ interface Use {
 const METHODS = ['get', 'post', 'put', 'patch', 'delete']
 const MOST_BYTES = 50_000_000
 
-/** Reads a description from an address, without a key, or from a file. */
 export async function readSpec(from: string, signal: AbortSignal): Promise<Spec> {
   const refuse = (reason: string) => new UsageError(`--spec: ${reason}`)
   let text: string
@@ -208,7 +204,6 @@ function createReader(spec: Spec) {
   return {
     operations: operationsOf(spec),
 
-    /** The parameters of the address and the fields of the body, by name. */
     parametersOf({ parameters = [], requestBody }: Node): ReadonlyMap<string, Node> {
       const inAddress = parameters.map((parameter) => {
         const { name = '', schema } = resolve(parameter)
@@ -218,7 +213,6 @@ function createReader(spec: Spec) {
       return new Map([...inAddress, ...inBody.map(([name, schema]) => [name, merged(schema)] as const)])
     },
 
-    /** The values that a parameter, or a field of the objects in its list, may have; undefined if any. */
     valuesOf(parameters: ReadonlyMap<string, Node>, path: string): string[] | undefined {
       const [name = '', field] = path.split('.')
       const schema = parameters.get(name)
@@ -226,7 +220,6 @@ function createReader(spec: Spec) {
       return (field === undefined ? item : merged(item.properties?.[field])).enum?.map(String)
     },
 
-    /** The fields of an item of the answer; undefined if the description has none. */
     fieldsOf({ responses = {} }: Node): Record<string, Node> | undefined {
       const good = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1]
       const answer = bodyOf(resolve(good))

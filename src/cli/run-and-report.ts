@@ -40,7 +40,6 @@ export interface EndedRun {
 /** One run from its start to its end, also if it fails before the ledger knows of it. */
 export class FollowedRun {
   readonly telemetry: RunTelemetry
-  /** The service and the database, while they are open. */
   open: Open | undefined
   private runId = NO_RUN
   private readonly begun: number

@@ -38,7 +38,6 @@ export interface Surroundings {
   signal: AbortSignal
   version: string
   redactor: Redactor
-  /** The environment of the process if undefined. */
   env?: NodeJS.ProcessEnv | undefined
 }
 
@@ -74,9 +73,7 @@ export function openSession(
       streams ??= new StreamSet(config)
       return streams
     },
-    /** Asks the person at the terminal; undefined if nobody can answer. */
     ask: stdin.isTTY === true && !json ? (text: string) => ask(surroundings, text) : undefined,
-    /** Where a person answers questions; undefined if nobody can. */
     terminal: stdin.isTTY && stdout.isTTY && !json ? { input: stdin, output: stdout } : undefined,
     /** Whether projects are printed by their whole ids. */
     fullIds: options.ids ?? false,
@@ -86,7 +83,6 @@ export function openSession(
     width,
     /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
     command: (words?: string) => commandLine(args, options.config, words),
-    /** How it goes, for people who see no progress bar. */
     say: (text: string) => progress?.say(config.redactor.text(text)),
     /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
     print(document: unknown, text: string | readonly Part[], cleaner = config.redactor) {
@@ -185,7 +181,6 @@ function linesForPeople(config: Config, isService: boolean, write: (line: string
   }
 }
 
-/** The fields that say something. */
 function fieldsForPeople(fields: Record<string, unknown>): string {
   const parts = Object.entries(fields)
     .filter(([name, value]) => name !== 'run' && value !== 0 && value !== undefined)

@@ -7,7 +7,6 @@ const NO_COLUMNS = /^[\p{M}\p{Cf}]$/u
 const WIDE =
   /^[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]$/u
 
-/** How many columns of a terminal a text takes. */
 export function widthOf(text: string): number {
   const shown = withoutStyles(text)
   if (ASCII.test(shown)) return shown.length
@@ -34,7 +33,6 @@ export function wrapNote(text: string, width: number, indent: string, hanging: s
   return [wrap(sentence, width, indent, hanging), ...toCopy.map((line) => hanging + line)].join('\n')
 }
 
-/** The lines of a table's cell: broken at spaces, and anywhere in words that are too long. */
 function wrapCell(text: string, width: number): string[] {
   if (widthOf(text) <= width) return [text]
   return wrap(text, width)
@@ -118,10 +116,8 @@ export interface TableColumn<Row> {
 
 interface Table<Row> {
   rows: readonly Row[]
-  /** The columns of the terminal; without it the table is as wide as its contents. */
   width?: number
   footer?: Row
-  /** The heading above consecutive rows of one group. */
   group?: (row: Row) => string
   note?: (row: Row) => string | undefined
 }

@@ -63,7 +63,6 @@ export function failureCodeOf(error: unknown): FailureCode {
   return toFailureCode(codeOf(error))
 }
 
-/** A code that another process or version wrote. */
 export function toFailureCode(text: unknown): FailureCode {
   return CODES.find((code) => code === text) ?? 'error'
 }

@@ -19,7 +19,6 @@ interface LogOptions {
   level: string
   /** Cleans every finished line of JSON; without one, only passwords in addresses are taken out. */
   redactor?: Redactor
-  /** Where lines of JSON go, or the entries themselves. */
   destination: { write(line: string): void } | { show(entry: LogEntry): void }
 }
 

@@ -18,7 +18,6 @@ export function packageFile(path: string): URL {
   return new URL(path, root)
 }
 
-/** The path of a file of a package that is installed beside this one. */
 export function dependencyFile(name: string): string {
   return createRequire(packageFile('package.json')).resolve(name)
 }

@@ -1,4 +1,3 @@
-/** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
 export function clip(text: string, length = 300): string {
   const cut = text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
   // Texts of the service, and texts that were cut, may contain characters that Postgres cannot store.
@@ -9,7 +8,6 @@ export function inQuotes(text: string, most = 80): string {
   return clip(JSON.stringify(text), most)
 }
 
-/** For a message: the command that prints a page of `docs/`, which a user of the package may not find. */
 export function helpOn(topic: string): string {
   return `"npx visibility-sync help ${topic}"`
 }
@@ -21,7 +19,6 @@ export function grouped(number: number): string {
   return decimals === undefined ? separated : `${separated}.${decimals}`
 }
 
-/** So many days, where those of each stream count. */
 export function streamDays(number: number): string {
   return count(number, 'day of a stream', 'days of streams')
 }

@@ -63,7 +63,6 @@ export class CreationJournal {
   private readonly tried = new Map<CreationKind, Map<string, Creation>>()
   /** The topics that prompts can have. A topic that was created before may be removed since. */
   private readonly topicIds = new Map<string, string>()
-  /** Requests that this command sent and whose outcome is unknown. */
   private readonly inDoubt = new Set<string>()
 
   constructor(
@@ -233,7 +232,6 @@ export class CreationJournal {
     }
   }
 
-  /** Reads what exists of a kind, after listing it. */
   private async look(kind: CreationKind): Promise<void> {
     await this.list(kind)
     const { warehouse } = this.services

@@ -88,7 +88,6 @@ function csvRecords(text: string, file: string): Line[] {
   }
 }
 
-/** The character that parts the names of the first line: a comma, a semicolon or a tab. */
 function delimiterOf(text: string): string {
   const header = /^\uFEFF?([^\r\n]*)/.exec(text)?.[1] ?? ''
   const plain = header.replaceAll(/"(?:[^"]|"")*"/g, '')
@@ -130,7 +129,6 @@ function requestFrom(kind: CreationKind, { line, fields }: Line): { item: Creati
   return { item, problems: problems.length > 0 ? problems : problemsOf(item) }
 }
 
-/** Tags are separated by a bar or a space in CSV, and a list in JSON. */
 function tagsOf(value: unknown): string[] {
   const list = Array.isArray(value) ? value.map(String) : String(value).split(/[|\s]+/)
   return list.filter((tag) => tag !== '')

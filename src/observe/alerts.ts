@@ -37,7 +37,6 @@ export interface AlertOptions extends Naming {
 
 type Decide = (known: AlertState | undefined) => Decision
 
-// The most that sending takes, whatever the channels and the database do.
 const SEND_MS = 10_000
 const LEDGER_MS = 3000
 

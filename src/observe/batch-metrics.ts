@@ -14,7 +14,6 @@ interface BatchMetricsOptions extends Pick<Services, 'config' | 'log' | 'clock'>
   warehouse: Warehouse | undefined
 }
 
-/** Leaves the metrics of a command that ends where Prometheus finds them later. */
 export async function publishLastRun(
   options: BatchMetricsOptions,
   run: Omit<LastRun, 'endedAt'>,

@@ -29,7 +29,6 @@ export type LineageEvent = Record<string, unknown>
 // Partial is not success: it is sent as a failure, with the rows that were written.
 const EVENT_TYPES = { complete: 'COMPLETE', partial: 'FAIL', failed: 'FAIL', interrupted: 'ABORT' } as const
 
-/** The start of a run, or its end and why it was not complete. */
 export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: string | undefined }): LineageEvent {
   const { version, streams, config } = run
   const source = URL.canParse(run.sourceAddress) ? new URL(run.sourceAddress) : undefined

@@ -44,7 +44,6 @@ import { bad, good, warning, wrap, wrapNote } from '../table.ts'
 
 const ALERT_MS = 10_000
 
-/** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = ['projects', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags']
 
 interface Verdict {

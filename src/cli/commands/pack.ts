@@ -41,7 +41,6 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
   return 0
 }
 
-/** Reads which relations are unused and which views have channels. Returns the defaults without a database. */
 export async function readUse({ config, log }: Session, projects: readonly string[] = []): Promise<Use> {
   const nothing: Use = { channelViews: new Set(), unused: unusedRelations(config) }
   if (!hasDatabase(config)) return nothing
@@ -92,7 +91,6 @@ function writePack(folder: string, files: Record<string, string>, force: boolean
   }
 }
 
-/** The files of an earlier pack with their digests; undefined if the folder holds none. */
 function readManifest(folder: string): Record<string, string> | undefined {
   if (!existsSync(join(folder, MANIFEST))) return undefined
   const text = readFileSync(join(folder, MANIFEST), 'utf8')

@@ -154,7 +154,6 @@ function serveSchedule({ config, clock, log }: Session, open: Open, runs: ServeR
   }
 }
 
-/** True if the last time of the schedule passed without a sync. */
 async function isSyncDue(pool: SidePool, previous: Date | undefined): Promise<boolean> {
   const heads = await pool.read((warehouse) => lastRunHeads(warehouse, 20))
   const last = heads.find(({ command, outcome }) => command === 'sync' && outcome !== 'interrupted')

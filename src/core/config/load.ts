@@ -106,12 +106,10 @@ function secretsOfVariable(name: string, value: string | undefined): string[] {
   return name.endsWith('_URL') ? secretsOfAddress(value) : [value]
 }
 
-/** The configuration if no file and no variable is set. */
 export function defaultConfig(): Config {
   return read(undefined, { env: {}, file: '', fromFile: new Set() }, createRedactor(), [])
 }
 
-/** What may explain an error is put into `hints`. */
 function read(file: string | undefined, variables: Variables, redactor: Redactor, hints: string[]): Config {
   const { env } = variables
   const document = file === undefined ? { written: {}, values: {}, warnings: [] } : readDocument(file, env, redactor)

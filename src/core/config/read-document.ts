@@ -7,7 +7,6 @@ import { interpolate } from './variables.ts'
 
 interface ReadDocument {
   written: Record<string, unknown>
-  /** With variables filled in. */
   values: Record<string, unknown>
   warnings: string[]
 }

@@ -195,7 +195,6 @@ const LOOKBACK_EVIDENCE_DAYS = 60
 
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
-/** Labels by the ids of what they name. */
 function byId<S extends z.ZodType>(label: S) {
   return z
     .preprocess(

@@ -15,7 +15,6 @@ const SHORTEST_TOKEN = 16
 // These words occur in ordinary output. Taking such a password out of it would hide nothing, and show which word it is.
 const PUBLIC_WORDS = ['visibility', 'visibility-sync', 'postgres', 'postgresql', 'metabase', 'password', 'secret']
 
-/** Every text of a parsed document, with the names that lead to it. */
 export function* textsIn(
   value: unknown,
   path: readonly string[] = [],
