@@ -136,10 +136,10 @@ function read(file: string | undefined, variables: Variables, redactor: Redactor
   learn(secretsIn(merged))
   const origin = file ?? 'the configuration'
   const config = parse(merged, document.written, origin, env)
-  const listed = nonEmpty(env.VISIBILITY_PROJECTS) === undefined ? origin : 'VISIBILITY_PROJECTS'
-  const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
-  checkSense(config, origin, listed)
-  const isAll = nonEmpty(env.VISIBILITY_PROJECTS) === ALL_PROJECTS
+  const level = oneOf('LOG_LEVEL', nonEmpty(env.LOG_LEVEL), LOG_LEVELS)
+  const projects = nonEmpty(env.VISIBILITY_PROJECTS)
+  checkSense(config, origin, projects === undefined ? origin : 'VISIBILITY_PROJECTS')
+  const isAll = projects === ALL_PROJECTS
   if (isAll && config.source.api_key === undefined && chosenSource(config)?.kind === 'service')
     throw new UsageError('VISIBILITY_API_KEY: nothing is set; VISIBILITY_PROJECTS=all needs a key that lists projects')
   refuseStraySecrets(config, secrets, origin)
@@ -147,8 +147,8 @@ function read(file: string | undefined, variables: Variables, redactor: Redactor
     ...config,
     reports: config.extras === 'auto' ? [...config.reports, ...channelTwins(config.reports)] : config.reports,
     log_level: level,
-    log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
-    disabled: disabledParts(env),
+    log_format: oneOf('LOG_FORMAT', nonEmpty(env.LOG_FORMAT), LOG_FORMATS) ?? 'auto',
+    disabled: listed(env.VISIBILITY_DISABLE).map((name) => oneOf('VISIBILITY_DISABLE', name, FAST_PARTS)!),
     file,
     warnings: [...document.warnings, ...hints],
     all_projects: isAll,
@@ -159,21 +159,9 @@ function read(file: string | undefined, variables: Variables, redactor: Redactor
   }
 }
 
-function disabledParts(env: NodeJS.ProcessEnv): FastPart[] {
-  const names = (nonEmpty(env.VISIBILITY_DISABLE) ?? '').split(',').map((name) => name.trim())
-  return names.filter((name) => name !== '').map((name) => oneOf({ name }, 'VISIBILITY_DISABLE', FAST_PARTS, 'name')!)
-}
-
-function oneOf<T extends string>(
-  env: NodeJS.ProcessEnv,
-  name: string,
-  allowed: readonly T[],
-  variable = name,
-): T | undefined {
-  const text = nonEmpty(env[variable])
-  if (text === undefined) return undefined
+function oneOf<T extends string>(name: string, text: string | undefined, allowed: readonly T[]): T | undefined {
   const found = allowed.find((value) => value === text)
-  if (found !== undefined) return found
+  if (text === undefined || found !== undefined) return found
   throw new UsageError(
     `${name}: got ${shownText(text, 40)}; allowed: ${allowed.join(', ')}${didYouMean(text, allowed)}`,
   )
@@ -215,6 +203,12 @@ function nonEmpty(text: string | undefined): string | undefined {
   return text === undefined || text.trim() === '' ? undefined : text.trim()
 }
 
+/** The parts of a text that commas separate. */
+function listed(text = ''): string[] {
+  const parts = text.split(',').map((part) => part.trim())
+  return parts.filter((part) => part !== '')
+}
+
 function withEnvironment(
   values: Record<string, unknown>,
   env: NodeJS.ProcessEnv,
@@ -233,7 +227,7 @@ function withEnvironment(
   const projects = nonEmpty(env.VISIBILITY_PROJECTS)
   // A wrong kind of list in the file is refused, not covered up.
   if (projects !== undefined && (merged.projects === undefined || Array.isArray(merged.projects))) {
-    const ids = projects.split(',').map((id) => id.trim())
+    const ids = listed(projects)
     // The service lists these projects. The file may hold keys for some of them.
     if (projects === ALL_PROJECTS) return merged
     if (ids.includes(ALL_PROJECTS))
@@ -241,7 +235,7 @@ function withEnvironment(
         `VISIBILITY_PROJECTS: got "${ALL_PROJECTS}" among ids; allowed: "${ALL_PROJECTS}" alone, or ids`,
       )
     const known = Array.isArray(merged.projects) ? (merged.projects as { id?: string }[]) : []
-    merged.projects = ids.filter((id) => id !== '').map((id) => known.find((project) => project?.id === id) ?? { id })
+    merged.projects = ids.map((id) => known.find((project) => project?.id === id) ?? { id })
   }
   return merged
 }
