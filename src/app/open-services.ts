@@ -44,7 +44,7 @@ export async function openSource(
   extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
 ) {
   const { createClient } = await import('../source/client.ts')
-  const options = { ...clientOptions(config), clock, ...extra }
+  const options = { ...clientOptions(config.source), clock, ...extra }
   const projects = chooseProjects(config, clock, named)
   const source = sourceName(config)
   const address = sourceAddress(config)
@@ -90,7 +90,7 @@ async function refuseMalformed(client: Client, projects: readonly SyncedProject[
   }
 }
 
-export function clientOptions({ source }: Config) {
+export function clientOptions(source: Config['source']) {
   return {
     timeoutMs: source.timeout_seconds * 1000,
     maxAttempts: source.max_attempts,

@@ -98,10 +98,8 @@ async function checkSource(session: Session, addVerdict: AddVerdict): Promise<st
   const { config, clock, signal } = session
   let source: OpenSource | undefined
   const isAnswering = await addVerdict('source', async () => {
-    const soon = impatient(config)
-    const skipped = await resolveAllProjects(soon, signal)
-    Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
-    source = await openSource(soon, clock)
+    const skipped = await resolveAllProjects(config, signal, impatient(config).source)
+    source = await openSource(impatient(config), clock)
     await expectAnswer(source, signal)
     return `${source.source}${skipped.length === 0 ? '' : `; deleted and ended projects are skipped: ${listSome(skipped, 20)}`}`
   })
@@ -359,7 +357,7 @@ interface Privileges {
 }
 
 async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {
-  const { schema, opsSchema } = warehouse
+  const { db, schema, opsSchema } = warehouse
   const queue = config.queue.mode === 'none' ? undefined : queueSchema(warehouse)
   const wanted = [schema, opsSchema, ...(queue === undefined ? [] : [queue])]
   // Tables that people keep beside ours in the schema for people are theirs alone.
@@ -376,7 +374,7 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
         where nspname = any(${wanted}) and relkind in ('r', 'p') and (nspname <> ${schema} or relname = any(${tables}))
           and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
             and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`.execute(
-    warehouse.db,
+    db,
   )
   const { may_temp, may_create, is_read_only, has_queue, schemas, closed } = rows[0]!
   if (is_read_only)
