@@ -35,6 +35,7 @@ export async function serve(session: Session, options: { host?: string; port?: n
 
 async function serveWith(session: Session, open: Open, options: { host?: string; port?: number }): Promise<number> {
   const { config, log, clock, monotonic, version, width } = session
+  const { host = config.serve.host, port = config.serve.port } = options
   const ended = new AbortController()
   const watchPool = createSidePool(open.warehouse, WATCH_POOL)
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
@@ -66,7 +67,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     version,
     warehouse: open.database.shown,
     maxStalenessMs,
-    hosts: [options.host ?? config.serve.host, hostname(), ...config.serve.hosts],
+    hosts: [host, hostname(), ...config.serve.hosts],
     token: config.token,
     routes: (app, guard) =>
       mcpRoutes(app, guard, { config, clock, log, version, warehouse: reader?.warehouse ?? open.warehouse }),
@@ -84,8 +85,6 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   }
   const alerting = setInterval(() => void afterRun.alertForState().catch(() => {}), ALERT_EVERY_MS)
   try {
-    const host = options.host ?? config.serve.host
-    const port = options.port ?? config.serve.port
     const address = await server.listen({ host, port }).catch((error: unknown) => {
       const advice = 'choose another one by --host and --port, or serve.host and serve.port'
       throw new UsageError(`serve: cannot listen on ${host}:${port} (${codeOf(error) ?? messageOf(error)}); ${advice}`)
