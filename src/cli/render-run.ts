@@ -4,7 +4,7 @@ import { AFTERMATH, type Trouble, type TroubleKind, troublesOf } from '../ledger
 import { byAccept, type HeldStatus, wordsOf } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
-import { bad, good, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
+import { bad, paintOutcome, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
 
 const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'stream', value: (row) => row.stream },
@@ -71,9 +71,8 @@ function totalOf(report: RunReport): StreamReport {
 
 /** "Run 12: partial, 40 rows changed, 1,200 untouched (52 requests, 3.7 s)." */
 function verdictLine(report: RunReport, total: StreamReport): string {
-  const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }[report.outcome]
   const cost = `(${count(total.requests, 'request')}, ${report.seconds.toFixed(1)} s)`
-  return `Run ${report.run_id}: ${paint(report.outcome)}, ${effectOf(report, total)} ${cost}.`
+  return `Run ${report.run_id}: ${paintOutcome[report.outcome](report.outcome)}, ${effectOf(report, total)} ${cost}.`
 }
 
 function effectOf({ outcome }: RunReport, total: StreamReport): string {

@@ -78,6 +78,7 @@ function style(open: number, close: number): (text: string) => string {
 export const good = style(32, 39)
 export const bad = style(31, 39)
 export const warning = style(33, 39)
+export const paintOutcome = { complete: good, partial: warning, interrupted: warning, failed: bad }
 const strong = style(1, 22)
 export const faint = style(2, 22)
 

@@ -19,7 +19,7 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import { problemsOf, projectsByHealth, REMEDIES, streamHealth } from '../../web/health.ts'
 import { type ProjectNames, projectNames, readProjectIds, readProjectNames } from '../project-names.ts'
 import type { Part, Session } from '../session.ts'
-import { bad, good, renderTable, warning, wrap } from '../table.ts'
+import { good, paintOutcome, renderTable, warning, wrap } from '../table.ts'
 
 const MOST_LISTED = 40
 
@@ -215,7 +215,6 @@ function streamTable(found: Status, { names, width, now, maxStalenessMs }: Shown
 }
 
 function runTable(runs: Status['runs'], width: number): string {
-  const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }
   return renderTable({ rows: runs, width, note: (run) => run.reason ?? undefined }, [
     { title: 'run', align: 'right', value: (run) => String(run.run_id) },
     { title: 'command', value: (run) => run.command },
@@ -225,7 +224,7 @@ function runTable(runs: Status['runs'], width: number): string {
       value: (run) =>
         run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
     },
-    { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paint[run.outcome](run.outcome)) },
+    { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paintOutcome[run.outcome](run.outcome)) },
   ])
 }
 
