@@ -79,8 +79,11 @@ export function compareSpec(spec: Spec, streams: readonly Stream[]): SpecDrift {
   const uses = joinUses([...streams.map(useOf), ...creations()])
   for (const use of uses.values()) {
     const operation = reader.operations.get(use.operation)
-    if (operation !== undefined) compareUse(reader, operation, use, drift)
-    else drift[use.isExtra ? 'different' : 'gone'].push(`${use.operation}: no such operation`)
+    if (operation === undefined) drift[use.isExtra ? 'different' : 'gone'].push(`${use.operation}: no such operation`)
+    else {
+      compareSent(reader, operation, use, drift)
+      compareRead(reader, operation, use, drift)
+    }
   }
   for (const name of reader.operations.keys()) if (!uses.has(name)) drift.added.push(`${name}: not used`)
   for (const list of Object.values(drift)) list.sort()
@@ -98,12 +101,6 @@ function joinUses(uses: readonly Use[]): Map<string, Use> {
   return joined
 }
 
-function compareUse(reader: SpecReader, operation: Node, use: Use, drift: SpecDrift): void {
-  compareSent(reader, operation, use, drift)
-  const fields = use.reads && reader.fieldsOf(operation)
-  if (fields !== undefined) compareRead(reader, fields, use, drift)
-}
-
 function compareSent(reader: SpecReader, operation: Node, use: Use, { gone, added }: SpecDrift): void {
   const { operation: name, sends, values } = use
   const parameters = reader.parametersOf(operation)
@@ -116,7 +113,9 @@ function compareSent(reader: SpecReader, operation: Node, use: Use, { gone, adde
   }
 }
 
-function compareRead(reader: SpecReader, fields: Record<string, Node>, use: Use, drift: SpecDrift): void {
+function compareRead(reader: SpecReader, operation: Node, use: Use, drift: SpecDrift): void {
+  const fields = use.reads && reader.fieldsOf(operation)
+  if (fields === undefined) return
   const { properties: read = {}, required = [] } = use.reads!
   for (const [field, schema] of Object.entries(read)) {
     const described = fields[field]
