@@ -172,10 +172,10 @@ const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, pat
 
 export function alertsOf(
   { config, log }: Session,
-  channels: AlertOptions['channels'],
   options: Pick<AlertOptions, 'warehouse' | 'nameOf' | 'clock' | 'signal' | 'ledger'>,
 ): Alerts {
   const { quiet_minutes, page_url: pageUrl } = config.alerts
+  const channels = channelsOf(config)
   return new Alerts({ ...options, channels, quietMs: quiet_minutes * 60_000, pageUrl, log, redactor: config.redactor })
 }
 
@@ -189,11 +189,10 @@ async function alertAfterRun(
   report: RunReport,
   { coversEverything, stop }: { coversEverything: boolean; stop: AbortSignal },
 ): Promise<void> {
-  const channels = channelsOf(session.config)
-  if (channels.length === 0) return
+  if (channelsOf(session.config).length === 0) return
   const pool = open && createSidePool(open.warehouse, LEDGER)
   const names = await (open && readProjectNames(open.warehouse).catch(() => undefined))
-  const alerts = alertsOf(session, channels, {
+  const alerts = alertsOf(session, {
     warehouse: open?.database.shown ?? '',
     nameOf: (id) => names?.get(id) ?? id,
     clock: session.clock,

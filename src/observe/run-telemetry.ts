@@ -34,7 +34,7 @@ export class RunTelemetry {
 
   started(endpoints: RunEndpoints): void {
     const { url, file } = this.options.config.lineage
-    if ((url === undefined && file === undefined) || this.lineage !== undefined) return
+    if (url === undefined && file === undefined) return
     const { options, startedAt } = this
     this.lineage = { ...options, ...endpoints, startedAt, uuid: randomUUID() }
     this.alongside(this.event(eventOf(this.lineage, startedAt), this.starts.signal))

@@ -5,7 +5,6 @@ import { secondsOf } from '../../core/text.ts'
 import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { mcpRoutes } from '../../mcp/http.ts'
-import { channelsOf } from '../../observe/channels.ts'
 import { createMetrics } from '../../observe/metrics.ts'
 import { createCron } from '../../schedule/cron.ts'
 import { DatabaseWatch } from '../../schedule/database-watch.ts'
@@ -41,7 +40,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
   const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log })
   const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, monotonic })
-  const alerts = alertsOf(session, channelsOf(config), {
+  const alerts = alertsOf(session, {
     warehouse: open.database.shown,
     nameOf: (id) => view.latest?.names.get(id) ?? id,
     clock: () => watch.now(),
