@@ -49,7 +49,8 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
             ]),
         ...repaired.map((note) => `Repaired: ${note}`),
         movedFrom && `The source moved from ${movedFrom} to ${address}`,
-        ...(isCurrent ? withoutReasons(views) : [...withReasons(views), next && nextSync(next)]),
+        ...aboutViews(views, isCurrent),
+        !isCurrent && next && nextSync(next),
       ],
     )
     return 0
@@ -62,19 +63,14 @@ const nextSync = (plan: Plan) => `Next sync: ${aboutRequests(plan).toLowerCase()
 
 const listed = (what: string, names: readonly string[]) => what + (names.length > 0 ? `: ${names.join(', ')}` : '')
 
-function withoutReasons({ left, empty }: ViewResult): (string | false)[] {
-  const line = (what: string, views: readonly { name: string }[]) =>
-    views.length > 0 &&
-    `${listed(
-      what,
-      views.map(({ name }) => name),
-    )}; --json has the reasons`
-  return [line('Left out', left), line('Empty', empty)]
-}
-
-function withReasons({ left, empty }: ViewResult): string[] {
-  return [
-    ...left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`),
-    ...empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`),
-  ]
+function aboutViews({ left, empty }: ViewResult, isShort: boolean): string[] {
+  const kinds = [
+    ['Left out', left],
+    ['Empty', empty],
+  ] as const
+  return kinds.flatMap(([what, views]) => {
+    const names = views.map(({ name }) => name)
+    if (isShort) return names.length > 0 ? [`${listed(what, names)}; --json has the reasons`] : []
+    return views.map(({ name, reason }) => `${what}: the view ${name}, which ${reason}`)
+  })
 }
