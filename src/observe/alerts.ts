@@ -186,21 +186,17 @@ export class Alerts {
   private async send(notice: Notice, signal: AbortSignal): Promise<boolean> {
     const { channels, redactor, log } = this.options
     const clean = redactor.value(notice)
-    const results = await Promise.all(
-      channels.map((channel) =>
-        channel.send(clean, signal).then(
-          () => true,
-          (error: unknown) => {
-            log.warn(
-              { condition: notice.condition, channel: channel.name, reason: outsideFailure(error) },
-              'the channel did not accept an alert',
-            )
-            return false
-          },
-        ),
-      ),
-    )
-    return results.includes(true)
+    const sendBy = async (channel: Channel) => {
+      try {
+        await channel.send(clean, signal)
+        return true
+      } catch (error) {
+        const failed = { condition: notice.condition, channel: channel.name, reason: outsideFailure(error) }
+        log.warn(failed, 'the channel did not accept an alert')
+        return false
+      }
+    }
+    return (await Promise.all(channels.map(sendBy))).includes(true)
   }
 
   /** With a time limit, because an unreachable database does not answer; after one failure, not again in this round. */
