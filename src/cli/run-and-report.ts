@@ -20,12 +20,9 @@ import { createSidePool } from '../warehouse/side-pool.ts'
 import { readProjectNames } from './project-names.ts'
 import type { Session } from './session.ts'
 
-interface FollowedCommand {
+interface ReportedCommand {
   command: string
   streams: readonly Stream[]
-}
-
-interface ReportedCommand extends FollowedCommand {
   projects?: readonly string[] | undefined
   coversEverything: boolean
   /** False: send telemetry, but no alerts. */
@@ -46,7 +43,7 @@ export class FollowedRun {
 
   constructor(
     private readonly session: Session,
-    private readonly command: FollowedCommand,
+    private readonly command: Pick<ReportedCommand, 'command' | 'streams'>,
   ) {
     const { config, log, clock, version, monotonic } = session
     this.begun = monotonic()
