@@ -10,7 +10,7 @@ const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
   const { stderr, redactor, env } = surroundings
   let code: number = EXIT.ok
-  let json = args.includes('--json')
+  const json = args.includes('--json')
   const complaints: string[] = []
   const command = buildProgram(args, surroundings, complaints, (result) => {
     code = result
@@ -30,19 +30,14 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     }
     const { settingHint } = await import('../warehouse/database-failure.ts')
     const hint = settingHint(error)
-    const [exit, kind] =
-      error instanceof UsageError || hint !== undefined
-        ? [EXIT.usage, 'usage']
-        : error instanceof LockedError
-          ? [EXIT.locked, 'locked']
-          : [EXIT.failed, 'failed']
+    const isUsage = error instanceof UsageError || hint !== undefined
+    const kind = isUsage ? 'usage' : error instanceof LockedError ? 'locked' : 'failed'
     const message = redactor.text([messageOf(error), ...(hint === undefined ? [] : [hint])].join('. '))
-    json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
     const { bad, toTerminal } = await import('./table.ts')
     const { wantsColour } = await import('../core/config/variables.ts')
     stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY, env)))
-    return exit
+    return EXIT[kind]
   }
 }
 
