@@ -236,7 +236,7 @@ async function heldNotes(warehouse: Warehouse): Promise<string[]> {
   const held = new Set(ranges.map(({ project_id, stream }) => streamKey(project_id, stream))).size
   const streams = [...new Set(ranges.map(({ stream }) => stream))]
   return [
-    `${count(held, 'stream')} held (${listSome(streams, 5)}): an answer would have deleted most rows; "npx visibility-sync status" shows how to let it through`,
+    `${count(held, 'stream')} held (${listSome(streams)}): an answer would have deleted most rows; "npx visibility-sync status" shows how to let it through`,
   ]
 }
 

@@ -113,7 +113,7 @@ function refuseOthersFiles(folder: string, paths: string[], before: Record<strin
   })
   if (changed.length > 0)
     throw refuse(
-      `in ${folder}, ${listSome(changed, 5)} changed since the command wrote it; --force overwrites or removes it`,
+      `in ${folder}, ${listSome(changed)} changed since the command wrote it; --force overwrites or removes it`,
     )
 }
 

@@ -112,7 +112,6 @@ interface Printed extends Status {
 function render(found: Printed, shown: Shown): Part[] {
   const { names, width, now } = shown
   const of = ({ stream, project_id }: { stream: string; project_id: string }) => `${stream} of ${names.of(project_id)}`
-  const day = (date: Date) => date.toISOString().slice(0, 10)
   const workers = found.queue?.workers ?? []
   const workerText = (worker: QueueStatus['workers'][number]) => {
     const trouble = worker.reason === null ? '' : `, backing off: ${clip(worker.reason, 100)}`
@@ -130,10 +129,7 @@ function render(found: Printed, shown: Shown): Part[] {
       byAccept(found.held).map((group) => {
         const [{ project_id, from, to, accept }] = group
         const since = new Date(Math.min(...group.map((held) => held.since.getTime()))).toISOString().slice(0, 16)
-        const streams = listSome(
-          group.map(({ stream }) => stream),
-          5,
-        )
+        const streams = listSome(group.map(({ stream }) => stream))
         return [`${of({ stream: streams, project_id })}, ${from}..${to}, since ${since}Z; to let it through:`, accept]
       }),
     ],
@@ -149,7 +145,7 @@ function render(found: Printed, shown: Shown): Part[] {
       'Quarantined rows ("npx visibility-sync quarantine list" shows them)',
       found.quarantine.map(
         (entry) =>
-          `${of(entry)}: ${quarantinedText(entry)}, since ${day(entry.oldest)}; e.g. ${clip(entry.example, 100)}`,
+          `${of(entry)}: ${quarantinedText(entry)}, since ${dayOf(entry.oldest)}; e.g. ${clip(entry.example, 100)}`,
       ),
     ],
     [
