@@ -33,26 +33,24 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     const isCurrent = applied.length + reportsMade.length + repaired.length + views.made.length === 0
     // The tables can be made before it is known what fills them.
     const next = chosenSource(config) && (await makePlan(session, {})).document
-    session.print(
-      {
-        ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
-        ...{ views_left_out: views.left, views_empty: views.empty, source_moved_from: movedFrom ?? null },
-        next_sync_requests: next?.requests ?? null,
-      },
-      [
-        ...(isCurrent
-          ? [`Nothing to do: ${shown} is up to date.`]
-          : [
-              listed(`${count(applied.length, 'migration')} applied to ${shown}`, applied),
-              listed(`${count(reportsMade.length, 'report table')} made`, reportsMade),
-              listed(`${count(views.made.length, 'view')} made or replaced`, views.made),
-            ]),
-        ...repaired.map((note) => `Repaired: ${note}`),
-        movedFrom && `The source moved from ${movedFrom} to ${address}`,
-        ...aboutViews(views, isCurrent),
-        !isCurrent && next && nextSync(next),
-      ],
-    )
+    const document = {
+      ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
+      ...{ views_left_out: views.left, views_empty: views.empty, source_moved_from: movedFrom ?? null },
+      next_sync_requests: next?.requests ?? null,
+    }
+    session.print(document, [
+      ...(isCurrent
+        ? [`Nothing to do: ${shown} is up to date.`]
+        : [
+            listed(`${count(applied.length, 'migration')} applied to ${shown}`, applied),
+            listed(`${count(reportsMade.length, 'report table')} made`, reportsMade),
+            listed(`${count(views.made.length, 'view')} made or replaced`, views.made),
+          ]),
+      ...repaired.map((note) => `Repaired: ${note}`),
+      movedFrom && `The source moved from ${movedFrom} to ${address}`,
+      ...aboutViews(views, isCurrent),
+      !isCurrent && next && nextSync(next),
+    ])
     return 0
   } finally {
     await close()
