@@ -17,7 +17,7 @@ import type { ListStream } from '../streams/stream.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { runSync } from '../sync/run/run-sync.ts'
 import { dataTable } from '../warehouse/database.ts'
-import { type CreationRequest, idempotencyKey, requestOf } from './creation-request.ts'
+import { type CreationRequest, type Identified, idempotencyKey, requestOf } from './creation-request.ts'
 
 const LISTED: Partial<Record<CreationKind, ListStream>> = {
   prompt: prompts,
@@ -54,8 +54,6 @@ interface Made {
 export function failed(message: string, end: Pick<Made, 'stop' | 'open'> = {}): Made {
   return { status: 'failed', id: null, message, ...end }
 }
-
-type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
 
 /** Knows which entities exist, from the tables, the service's lists and earlier attempts. */
 export class CreationJournal {
@@ -103,7 +101,7 @@ export class CreationJournal {
       return await this.createOne(item)
     } catch (error) {
       this.inDoubt.add(`${item.kind} ${idempotencyKey(item)}`)
-      return failed(clip(messageOf(error), 300), { stop: true })
+      return failed(clip(messageOf(error)), { stop: true })
     }
   }
 
@@ -163,7 +161,7 @@ export class CreationJournal {
 
   /** What came of a creation without a usable answer. If the answer was lost, the service's own list shows it. */
   private async madeWithout(error: unknown, item: CreationRequest, request: Record<string, unknown>): Promise<Made> {
-    const message = clip(messageOf(error), 300)
+    const message = clip(messageOf(error))
     const isListed = LISTED[item.kind] !== undefined
     const status = error instanceof RefusedError ? error.status : undefined
     if (status === 409) {

@@ -17,7 +17,9 @@ export function countryCode(text: string): string {
   return text.trim().toUpperCase()
 }
 
-export function idempotencyKey(item: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): string {
+export type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
+
+export function idempotencyKey(item: Identified): string {
   return item.kind === 'prompt' ? JSON.stringify([item.text, item.country]) : (item.name ?? '')
 }
 
