@@ -67,7 +67,6 @@ const ALL_VARIABLES = [
   ...[...Object.values(VARIABLES), ...Object.keys(ONLY_VARIABLES)],
   ...SECRET_VARIABLES.map((name) => `${name}_FILE`),
 ]
-const LONG_VARIABLES = ALL_VARIABLES.filter((name) => name.length > 10)
 const OUR_VARIABLES = ALL_VARIABLES.filter((name) => name.startsWith('VISIBILITY_'))
 
 /** Names that a report may not take: they belong to other tables or views of the schema. */
@@ -173,12 +172,13 @@ const OF_A_CLUSTER = /_(SERVICE_HOST|SERVICE_PORT.*|PORT(_.*)?)$/
 /** A misspelt variable would be ignored silently. Names that the file mentions are the user's own. */
 function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
   const own = [...textsIn(written)].flatMap(({ text }) => [...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))
-  const known = new Set([...OUR_VARIABLES, ...own])
+  const known = new Set([...ALL_VARIABLES, ...own])
   return Object.keys(env).flatMap((name) => {
-    if (known.has(name) || ALL_VARIABLES.includes(name) || OF_A_CLUSTER.test(name)) return []
+    if (known.has(name) || OF_A_CLUSTER.test(name)) return []
     const isOurs = name.startsWith('VISIBILITY_')
-    // Other programs have variables of their own, so fewer letters may differ.
-    const meant = isOurs ? OUR_VARIABLES : LONG_VARIABLES.filter((other) => !env[other] && isMisspelt(name, other))
+    // Other programs have variables of their own, so fewer letters may differ, and only of long names.
+    const isMeant = (other: string) => other.length > 10 && !env[other] && isMisspelt(name, other)
+    const meant = isOurs ? OUR_VARIABLES : ALL_VARIABLES.filter(isMeant)
     const hint = didYouMean(name, meant)
     return isOurs || hint !== '' ? [`${clip(name, 60)}: unknown variable, ignored${hint}`] : []
   })
