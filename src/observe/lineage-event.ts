@@ -8,15 +8,12 @@ import { NO_RUN } from './findings.ts'
 
 const SPEC = 'https://openlineage.io/spec'
 
-export interface RunEndpoints {
+export interface LineageRun {
+  uuid: string
   /** The recorded source of the warehouse: an address, or "reference". */
   sourceAddress: string
   /** Without a password. */
   warehouse: string
-}
-
-export interface LineageRun extends RunEndpoints {
-  uuid: string
   config: Pick<Config, 'lineage' | 'warehouse'>
   command: string
   version: string
