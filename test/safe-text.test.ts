@@ -187,7 +187,7 @@ describe('for a terminal', () => {
       { title: 'seconds', align: 'right', value: () => '1.0', drop: 1 },
     ]
     const rows = [{ name: 'brand_daily_by_prompt_model', count: 1234, zero: 0 }]
-    const lines = (width: number) => renderTable(columns, rows, { width }).split('\n')
+    const lines = (width: number) => renderTable({ rows, width }, columns).split('\n')
 
     test('drops empty columns, then the least important ones, then wraps', () => {
       expect(lines(45)[2]).toBe('brand_daily_by_prompt_model  1,234      1.0')
@@ -201,7 +201,7 @@ describe('for a terminal', () => {
           fc.array(fc.record({ name: fc.string({ unit: 'binary', maxLength: 90 }), count: fc.nat(), zero: fc.nat(3) })),
           fc.integer({ min: 50, max: 120 }),
           (some, width) => {
-            const text = renderTable(columns, some, { width })
+            const text = renderTable({ rows: some, width }, columns)
             for (const line of text.split('\n')) expect(widthOf(line)).toBeLessThanOrEqual(width)
           },
         ),

@@ -24,11 +24,9 @@ export async function resolveProjects(
   { config, log, signal }: { config: Config; log: Log; signal: AbortSignal },
   isNeeded: boolean,
 ): Promise<void> {
-  const asked = isNeeded ? config : { ...config, source: { ...config.source, ...SOON } }
   try {
-    const skipped = await resolveAllProjects(asked, signal)
+    const skipped = await resolveAllProjects(config, signal, isNeeded ? config.source : { ...config.source, ...SOON })
     if (skipped.length > 0 && isNeeded) log.warn({ projects: skipped }, 'deleted and ended projects are skipped')
-    Object.assign(config, { projects: asked.projects, all_projects: asked.all_projects })
   } catch (error) {
     if (isNeeded) throw error
     log.warn({ reason: messageOf(error) }, 'the projects are not known')
@@ -39,13 +37,17 @@ export async function resolveProjects(
  * Asks the service which projects there are, and sets them in the configuration. Without "all" nothing is asked. Returns the
  * projects that are skipped because they are deleted or ended, as `id (status)`.
  */
-export async function resolveAllProjects(config: Config, signal?: AbortSignal): Promise<string[]> {
+export async function resolveAllProjects(
+  config: Config,
+  signal?: AbortSignal,
+  source = config.source,
+): Promise<string[]> {
   const skipped: string[] = []
   if (!config.all_projects) return skipped
   const chosen = chooseSource(config)
   // The reference service in this process has as many projects as it makes.
   if (chosen.kind === 'service') {
-    const client = createClient({ ...clientOptions(config), baseUrl: chosen.baseUrl })
+    const client = createClient({ ...clientOptions(source), baseUrl: chosen.baseUrl })
     try {
       const listed = [...(await listProjects(client, config.source.api_key ?? '', signal))]
       for (const [id, status] of listed) if (isOver(status)) skipped.push(`${id} (${String(status)})`)

@@ -25,8 +25,6 @@ import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { type ConnectOptions, connectWarehouse, type Warehouse } from '../warehouse/connect.ts'
 import { findPackage, hasCluster } from '../warehouse/embedded/cluster.ts'
 
-/* Opens what a command works with, and closes it again. */
-
 const DATA_FOLDER = '.data'
 const QUEUE_CLOSE_MS = 3000
 
@@ -46,7 +44,7 @@ export async function openSource(
   extra: Pick<ClientOptions, 'budgetFor' | 'onOutage'> = {},
 ) {
   const { createClient } = await import('../source/client.ts')
-  const options = { ...clientOptions(config), clock, ...extra }
+  const options = { ...clientOptions(config.source), clock, ...extra }
   const projects = chooseProjects(config, clock, named)
   const source = sourceName(config)
   const address = sourceAddress(config)
@@ -92,7 +90,7 @@ async function refuseMalformed(client: Client, projects: readonly SyncedProject[
   }
 }
 
-export function clientOptions({ source }: Config) {
+export function clientOptions(source: Config['source']) {
   return {
     timeoutMs: source.timeout_seconds * 1000,
     maxAttempts: source.max_attempts,
@@ -136,7 +134,6 @@ function referenceWorld(config: Config, clock: Clock): World {
   return createWorld({ clock, ...(ids.length > 0 ? { projectIds: ids } : {}) })
 }
 
-/** The configured projects that were named, or all; a name that is not configured is refused. */
 export function chooseProjects(config: Config, clock: Clock, named: readonly string[] = []): SyncedProject[] {
   const projects = configuredProjects(config, clock)
   const ids = projects.map(({ id }) => id)
@@ -189,7 +186,6 @@ export async function withExisting<T>(
   }
 }
 
-/** The report of `check` on an embedded Postgres that the first sync creates. */
 export function describeNewDatabase(config: Config): string {
   findPackage()
   const folder = dataFolder(config)

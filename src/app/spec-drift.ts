@@ -18,7 +18,6 @@ interface SpecDrift {
   added: string[]
 }
 
-/** A part of OpenAPI or of JSON Schema: what matters here. */
 interface Node {
   $ref?: string
   type?: string | string[]
@@ -38,12 +37,10 @@ interface Node {
 }
 type Spec = { paths: Record<string, Record<string, unknown>> }
 
-/** The fields that are sent to an operation, and those that are read from its answer. */
 interface Use {
   /** As "GET prompts". */
   operation: string
   sends: string[]
-  /** Values that are sent, by the parameter that lists them. */
   values: Record<string, readonly string[]>
   /** Undefined if nothing of the answer is needed. */
   reads?: Node
@@ -53,7 +50,6 @@ interface Use {
 const METHODS = ['get', 'post', 'put', 'patch', 'delete']
 const MOST_BYTES = 50_000_000
 
-/** Reads a description from an address, without a key, or from a file. */
 export async function readSpec(from: string, signal: AbortSignal): Promise<Spec> {
   const refuse = (reason: string) => new UsageError(`--spec: ${reason}`)
   let text: string
@@ -83,8 +79,11 @@ export function compareSpec(spec: Spec, streams: readonly Stream[]): SpecDrift {
   const uses = joinUses([...streams.map(useOf), ...creations()])
   for (const use of uses.values()) {
     const operation = reader.operations.get(use.operation)
-    if (operation !== undefined) compareUse(reader, operation, use, drift)
-    else drift[use.isExtra ? 'different' : 'gone'].push(`${use.operation}: no such operation`)
+    if (operation === undefined) drift[use.isExtra ? 'different' : 'gone'].push(`${use.operation}: no such operation`)
+    else {
+      compareSent(reader, operation, use, drift)
+      compareRead(reader, operation, use, drift)
+    }
   }
   for (const name of reader.operations.keys()) if (!uses.has(name)) drift.added.push(`${name}: not used`)
   for (const list of Object.values(drift)) list.sort()
@@ -102,12 +101,6 @@ function joinUses(uses: readonly Use[]): Map<string, Use> {
   return joined
 }
 
-function compareUse(reader: SpecReader, operation: Node, use: Use, drift: SpecDrift): void {
-  compareSent(reader, operation, use, drift)
-  const fields = use.reads && reader.fieldsOf(operation)
-  if (fields !== undefined) compareRead(reader, fields, use, drift)
-}
-
 function compareSent(reader: SpecReader, operation: Node, use: Use, { gone, added }: SpecDrift): void {
   const { operation: name, sends, values } = use
   const parameters = reader.parametersOf(operation)
@@ -120,7 +113,9 @@ function compareSent(reader: SpecReader, operation: Node, use: Use, { gone, adde
   }
 }
 
-function compareRead(reader: SpecReader, fields: Record<string, Node>, use: Use, drift: SpecDrift): void {
+function compareRead(reader: SpecReader, operation: Node, use: Use, drift: SpecDrift): void {
+  const fields = use.reads && reader.fieldsOf(operation)
+  if (fields === undefined) return
   const { properties: read = {}, required = [] } = use.reads!
   for (const [field, schema] of Object.entries(read)) {
     const described = fields[field]
@@ -133,7 +128,6 @@ function compareRead(reader: SpecReader, fields: Record<string, Node>, use: Use,
     if (!(field in read)) drift.added.push(`${use.operation}: the answer also has ${field}`)
 }
 
-/** How the type differs from the one that is read, if it does. */
 function otherType(reader: SpecReader, read: Node, described: Node): string | undefined {
   const [wanted, types] = [reader.typesOf(read), reader.typesOf(described)]
   if (wanted.length === 0 || types.length === 0 || types.some((type) => wanted.includes(type))) return undefined
@@ -175,7 +169,6 @@ function creations(): Use[] {
 type SpecReader = ReturnType<typeof createReader>
 
 function createReader(spec: Spec) {
-  /** Follows a reference. */
   function resolve(node: Node = {}): Node {
     let found = node
     for (let step = 0; found.$ref?.startsWith('#/') && step < 20; step++) {
@@ -210,7 +203,6 @@ function createReader(spec: Spec) {
   return {
     operations: operationsOf(spec),
 
-    /** The parameters of the address and the fields of the body, by name. */
     parametersOf({ parameters = [], requestBody }: Node): ReadonlyMap<string, Node> {
       const inAddress = parameters.map((parameter) => {
         const { name = '', schema } = resolve(parameter)
@@ -220,7 +212,6 @@ function createReader(spec: Spec) {
       return new Map([...inAddress, ...inBody.map(([name, schema]) => [name, merged(schema)] as const)])
     },
 
-    /** The values that a parameter, or a field of the objects in its list, may have; undefined if any. */
     valuesOf(parameters: ReadonlyMap<string, Node>, path: string): string[] | undefined {
       const [name = '', field] = path.split('.')
       const schema = parameters.get(name)
@@ -228,7 +219,6 @@ function createReader(spec: Spec) {
       return (field === undefined ? item : merged(item.properties?.[field])).enum?.map(String)
     },
 
-    /** The fields of an item of the answer; undefined if the description has none. */
     fieldsOf({ responses = {} }: Node): Record<string, Node> | undefined {
       const good = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1]
       const answer = bodyOf(resolve(good))
@@ -244,7 +234,6 @@ function createReader(spec: Spec) {
   }
 }
 
-/** All operations, as "GET prompts". */
 function operationsOf({ paths }: Spec): ReadonlyMap<string, Node> {
   const operations = new Map<string, Node>()
   // The prefix of the paths that we know, such as /v1/. Other paths of the description may begin differently.

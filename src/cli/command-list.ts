@@ -10,7 +10,6 @@ import type { CommandKind, Session } from './session.ts'
 type Action<O, A extends unknown[]> = (session: Session, options: O, ...args: A) => Promise<number>
 
 export interface CommandSettings<O extends object, A extends unknown[]> {
-  /** For a command of a group with the name of the group before it. */
   name: string
   about: string
   examples: string[]
@@ -23,20 +22,7 @@ export interface CommandSettings<O extends object, A extends unknown[]> {
   projects?: 'needed' | 'useful' | 'unused'
 }
 
-type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>) => void
-
-export const GROUPS: Record<string, string> = {
-  quarantine: 'the rows that failed validation',
-  create: "the service's write operations, singly or from a file, never twice",
-}
-
-/** The commands of `--help`, in this order. The others follow. */
-const HELP_GROUPS: Record<string, string[]> = {
-  Start: ['init', 'check', 'sync', 'serve', 'status'],
-  Operate: ['backfill', 'plan', 'audit', 'quarantine', 'worker', 'migrate'],
-  BI: ['grant', 'metabase', 'pack', 'mcp'],
-  Write: ['create'],
-}
+type Add = <O extends object, A extends unknown[] = []>(settings: CommandSettings<O, A>, parent?: Command) => void
 
 const option = (flags: string, about: string) => new Option(flags, about)
 const required = (flags: string, about: string) => option(flags, about).makeOptionMandatory()
@@ -68,69 +54,7 @@ const range = [
 const queue = option('--queue', 'put the windows into the shared queue, for workers to take')
 
 export function addCommands(program: Command, add: Add): void {
-  add({
-    name: 'sync',
-    about: 'one incremental run: missing days, the last days again, and the lists',
-    load: async () => (await import('./commands/sync.ts')).sync,
-    examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
-    options: [streams, projects, ids, queue],
-    kind: 'run',
-  })
-  add({
-    name: 'backfill',
-    about: 're-reads a range of days, or only its missing ones',
-    load: async () => (await import('./commands/sync.ts')).backfill,
-    examples: ['backfill --last 30d', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
-    options: [
-      ...range,
-      streams,
-      projects,
-      ids,
-      option('--missing', 'only days that were never read, or are not sound (as held or stale)'),
-      option('--accept-deletes', 'apply answers that delete most or all of the rows'),
-      queue,
-    ],
-    kind: 'run',
-  })
-  add({
-    name: 'serve',
-    about: 'the scheduler, with the status page, health and metrics over HTTP',
-    load: async () => (await import('./commands/serve.ts')).serve,
-    examples: ['serve', 'serve --host 0.0.0.0 --port 8080'],
-    options: [
-      option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
-      wholeNumber('--port <number>', 'port to listen on (default: serve.port, 8080)', [0, 65_535]),
-      queue,
-    ],
-    kind: 'service',
-  })
-  add({
-    name: 'mcp',
-    about: 'answers questions of an assistant about the warehouse: a read-only MCP server on standard input and output',
-    load: async () => (await import('./commands/mcp.ts')).mcp,
-    examples: ['mcp', 'mcp --config config/sync.yaml'],
-    kind: 'service',
-    projects: 'unused',
-  })
-  add({
-    name: 'worker',
-    about: 'processes windows of runs that share a queue, on any number of machines',
-    load: async () => (await import('./commands/worker.ts')).worker,
-    examples: ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
-    options: [
-      wholeNumber('--concurrency <number>', 'windows at once (default: source.concurrency)', [1, 64]),
-      option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
-    ],
-    kind: 'service',
-  })
-  add({
-    name: 'plan',
-    about: 'the windows that a run would read, and how many requests; changes nothing',
-    load: async () => (await import('./commands/plan.ts')).plan,
-    examples: ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
-    options: [...range, streams, projects, ids],
-    projects: 'needed',
-  })
+  program.commandsGroup('Start:')
   add({
     name: 'init',
     about: 'asks for the service, the database and the projects, tests them, and writes the configuration',
@@ -158,6 +82,26 @@ export function addCommands(program: Command, add: Add): void {
     ],
   })
   add({
+    name: 'sync',
+    about: 'one incremental run: missing days, the last days again, and the lists',
+    load: async () => (await import('./commands/sync.ts')).sync,
+    examples: ['sync', 'sync --stream chats --stream brand_daily', 'sync --json'],
+    options: [streams, projects, ids, queue],
+    kind: 'run',
+  })
+  add({
+    name: 'serve',
+    about: 'the scheduler, with the status page, health and metrics over HTTP',
+    load: async () => (await import('./commands/serve.ts')).serve,
+    examples: ['serve', 'serve --host 0.0.0.0 --port 8080'],
+    options: [
+      option('--host <address>', 'address to listen on (default: serve.host, 127.0.0.1)'),
+      wholeNumber('--port <number>', 'port to listen on (default: serve.port, 8080)', [0, 65_535]),
+      queue,
+    ],
+    kind: 'service',
+  })
+  add({
     name: 'status',
     about: 'freshness, coverage, what is held or quarantined, the last runs',
     load: async () => (await import('./commands/status.ts')).status,
@@ -165,20 +109,30 @@ export function addCommands(program: Command, add: Add): void {
     options: [wholeNumber('--runs <number>', 'how many runs to list', [1, 1000], 10), ids],
     projects: 'useful',
   })
+  program.commandsGroup('Operate:')
   add({
-    name: 'config',
-    about: 'the settings as they were understood, and where each came from; secrets are masked',
-    load: async () => (await import('./commands/config.ts')).config,
-    examples: ['config', 'config --changed', 'config --json'],
-    options: [option('--changed', 'only what is set in the file or by a variable')],
+    name: 'backfill',
+    about: 're-reads a range of days, or only its missing ones',
+    load: async () => (await import('./commands/sync.ts')).backfill,
+    examples: ['backfill --last 30d', 'backfill --from 2026-01-01 --to 2026-03-31 --missing --stream chats'],
+    options: [
+      ...range,
+      streams,
+      projects,
+      ids,
+      option('--missing', 'only days that were never read, or are not sound (as held or stale)'),
+      option('--accept-deletes', 'apply answers that delete most or all of the rows'),
+      queue,
+    ],
+    kind: 'run',
   })
   add({
-    name: 'support-bundle',
-    about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
-    load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
-    examples: ['support-bundle', 'support-bundle --output bundle.json'],
-    options: [option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)')],
-    projects: 'useful',
+    name: 'plan',
+    about: 'the windows that a run would read, and how many requests; changes nothing',
+    load: async () => (await import('./commands/plan.ts')).plan,
+    examples: ['plan', 'plan --from 2026-01-01 --to 2026-03-31 --json'],
+    options: [...range, streams, projects, ids],
+    projects: 'needed',
   })
   add({
     name: 'audit',
@@ -188,8 +142,18 @@ export function addCommands(program: Command, add: Add): void {
     options: [...range, option('--repair', 'read the differing days again'), projects, ids],
     kind: 'run',
   })
-  addQuarantine(add)
-  addCreations(add)
+  addQuarantine(program, add)
+  add({
+    name: 'worker',
+    about: 'processes windows of runs that share a queue, on any number of machines',
+    load: async () => (await import('./commands/worker.ts')).worker,
+    examples: ['worker', 'worker --concurrency 8', 'worker --heartbeat-file /tmp/heartbeat'],
+    options: [
+      wholeNumber('--concurrency <number>', 'windows at once (default: source.concurrency)', [1, 64]),
+      option('--heartbeat-file <file>', 'a file to touch every 5 s, for a liveness probe'),
+    ],
+    kind: 'service',
+  })
   add({
     name: 'migrate',
     about: 'creates or upgrades the tables (every run does so first)',
@@ -198,12 +162,7 @@ export function addCommands(program: Command, add: Add): void {
     options: [option('--move-source', 'record VISIBILITY_API_URL as the new address of the same service')],
     projects: 'useful',
   })
-  add({
-    name: 'partition',
-    about: 'moves report tables without partitions into monthly partitions; may be stopped and started again',
-    load: async () => (await import('./commands/partition.ts')).partition,
-    examples: ['partition'],
-  })
+  program.commandsGroup('BI:')
   add({
     name: 'grant',
     about: 'lets a role of a BI tool read the tables and views, and nothing else',
@@ -219,6 +178,19 @@ export function addCommands(program: Command, add: Add): void {
       option('--revoke', 'take the access back'),
       option('--keep-timezone', 'leave its time zone alone instead of setting it to UTC in this database'),
       option('--keep-settings', 'leave its time zone and its jit setting alone'),
+    ],
+  })
+  add({
+    name: 'metabase',
+    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
+    load: async () => (await import('./commands/metabase.ts')).metabase,
+    examples: [
+      'metabase --url https://metabase.example.com',
+      'metabase --url https://metabase.example.com --project or_…',
+    ],
+    options: [
+      required('--url <address>', 'the address of the Metabase'),
+      option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
     ],
   })
   add({
@@ -238,17 +210,36 @@ export function addCommands(program: Command, add: Add): void {
     ],
   })
   add({
-    name: 'metabase',
-    about: 'makes the connection, questions, models, metrics and a dashboard in a Metabase, or brings them up to date',
-    load: async () => (await import('./commands/metabase.ts')).metabase,
-    examples: [
-      'metabase --url https://metabase.example.com',
-      'metabase --url https://metabase.example.com --project or_…',
-    ],
-    options: [
-      required('--url <address>', 'the address of the Metabase'),
-      option('--project <id>', 'make a connection, a collection and a dashboard for this client alone'),
-    ],
+    name: 'mcp',
+    about: 'answers questions of an assistant about the warehouse: a read-only MCP server on standard input and output',
+    load: async () => (await import('./commands/mcp.ts')).mcp,
+    examples: ['mcp', 'mcp --config config/sync.yaml'],
+    kind: 'service',
+    projects: 'unused',
+  })
+  program.commandsGroup('Write:')
+  addCreations(program, add)
+  program.commandsGroup('More:')
+  add({
+    name: 'config',
+    about: 'the settings as they were understood, and where each came from; secrets are masked',
+    load: async () => (await import('./commands/config.ts')).config,
+    examples: ['config', 'config --changed', 'config --json'],
+    options: [option('--changed', 'only what is set in the file or by a variable')],
+  })
+  add({
+    name: 'support-bundle',
+    about: 'writes one file for a bug report: versions, settings, status, runs, plan and sizes, without secrets',
+    load: async () => (await import('./commands/support-bundle.ts')).supportBundle,
+    examples: ['support-bundle', 'support-bundle --output bundle.json'],
+    options: [option('--output <file>', 'the file to write (default: visibility-sync-support-….json in this folder)')],
+    projects: 'useful',
+  })
+  add({
+    name: 'partition',
+    about: 'moves report tables without partitions into monthly partitions; may be stopped and started again',
+    load: async () => (await import('./commands/partition.ts')).partition,
+    examples: ['partition'],
   })
   add<object, [string?]>({
     name: 'help',
@@ -298,25 +289,17 @@ export function addCommands(program: Command, add: Add): void {
   })
 }
 
-export function sortIntoGroups({ commands }: Command): void {
-  const order = Object.values(HELP_GROUPS).flat()
-  const placeOf = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length)
-  for (const command of commands) {
-    const [group = 'More'] = Object.entries(HELP_GROUPS).find(([, names]) => names.includes(command.name())) ?? []
-    command.helpGroup(`${group}:`)
-  }
-  ;(commands as Command[]).sort((a, b) => placeOf(a.name()) - placeOf(b.name()))
-}
-
 function choice(name: string, about: string, values: string[]): Argument {
   return new Argument(name, about).choices(values)
 }
 
-function addQuarantine(add: Add): void {
+function addQuarantine(program: Command, add: Add): void {
+  const group = program.command('quarantine').description('the rows that failed validation').helpCommand(false)
+  const addTo: Add = (settings) => add(settings, group)
   const load = () => import('./commands/quarantine.ts')
   const chosen = [streams, projects, option('--reason <text>', 'only rows with exactly this reason')]
-  add({
-    name: 'quarantine list',
+  addTo({
+    name: 'list',
     about: 'lists them by reason',
     load: async () => (await load()).quarantineList,
     examples: ['quarantine list', 'quarantine list --each --stream chats', 'quarantine list --all'],
@@ -327,21 +310,21 @@ function addQuarantine(add: Add): void {
       option('--all', 'resolved and dismissed ones too'),
     ],
   })
-  add({
-    name: 'quarantine show <id>',
+  addTo({
+    name: 'show <id>',
     about: 'one row as it came, and why it failed',
     load: async () => (await load()).quarantineShow,
     examples: ['quarantine show 12'],
   })
-  add({
-    name: 'quarantine retry [ids...]',
+  addTo({
+    name: 'retry [ids...]',
     about: 'validates again and loads what passes now',
     load: async () => (await load()).quarantineRetry,
     examples: ['quarantine retry', 'quarantine retry 12 13'],
     options: [...chosen, option('--dismissed', 'undo dismissals, too')],
   })
-  add({
-    name: 'quarantine dismiss [ids...]',
+  addTo({
+    name: 'dismiss [ids...]',
     about: 'accepts that rows will never load, so that they no longer make runs partial',
     load: async () => (await load()).quarantineDismiss,
     examples: [
@@ -352,10 +335,13 @@ function addQuarantine(add: Add): void {
   })
 }
 
-function addCreations(add: Add): void {
+function addCreations(program: Command, add: Add): void {
+  const about = "the service's write operations, singly or from a file, never twice"
+  const group = program.command('create').description(about).helpCommand(false)
+  const addTo: Add = (settings) => add(settings, group)
   const addKind = (kind: CreationKind, about: string, options: Option[], example: string) =>
-    add<CreateOptions>({
-      name: `create ${kind}`,
+    addTo<CreateOptions>({
+      name: kind,
       about,
       load: async () => {
         const { create } = await import('./commands/create.ts')

@@ -14,7 +14,6 @@ export function printScript(program: Command, shell: string): number {
   return 0
 }
 
-/** Adds `complete`, which prints what may follow the words after `--`. */
 export function addComplete(program: Command): void {
   const values = { stream: streamNames(), color: COLORS, country: COUNTRIES }
   for (const { options } of tab(program).commands.values()) {

@@ -1,7 +1,7 @@
 import { Command, CommanderError } from 'commander'
 import { LockedError, messageOf, UsageError } from '../core/errors.ts'
 import { printable } from '../core/text.ts'
-import { addCommands, type CommandSettings, GROUPS, sortIntoGroups } from './command-list.ts'
+import { addCommands, type CommandSettings } from './command-list.ts'
 import type { GlobalOptions, Surroundings } from './session.ts'
 
 const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
@@ -10,7 +10,7 @@ const EXIT = { ok: 0, failed: 1, usage: 2, locked: 3 } as const
 export async function runProgram(args: readonly string[], surroundings: Surroundings): Promise<number> {
   const { stderr, redactor, env } = surroundings
   let code: number = EXIT.ok
-  let json = args.includes('--json')
+  const json = args.includes('--json')
   const complaints: string[] = []
   const command = buildProgram(args, surroundings, complaints, (result) => {
     code = result
@@ -30,19 +30,14 @@ export async function runProgram(args: readonly string[], surroundings: Surround
     }
     const { settingHint } = await import('../warehouse/database-failure.ts')
     const hint = settingHint(error)
-    const [exit, kind] =
-      error instanceof UsageError || hint !== undefined
-        ? [EXIT.usage, 'usage']
-        : error instanceof LockedError
-          ? [EXIT.locked, 'locked']
-          : [EXIT.failed, 'failed']
+    const isUsage = error instanceof UsageError || hint !== undefined
+    const kind = isUsage ? 'usage' : error instanceof LockedError ? 'locked' : 'failed'
     const message = redactor.text([messageOf(error), ...(hint === undefined ? [] : [hint])].join('. '))
-    json ||= command.opts<GlobalOptions>().json ?? false
     if (json) printError(surroundings, kind, message)
     const { bad, toTerminal } = await import('./table.ts')
     const { wantsColour } = await import('../core/config/variables.ts')
     stderr.write(toTerminal(`${bad('visibility-sync:')} ${message}\n`, wantsColour(stderr.isTTY, env)))
-    return exit
+    return EXIT[kind]
   }
 }
 
@@ -60,7 +55,6 @@ function printError({ stdout, redactor }: Surroundings, code: string, message: s
   stdout.write(`${printable(JSON.stringify(redactor.value({ error: { code, message } }), null, 2))}\n`)
 }
 
-/** Collects commander's messages about a wrong command line in `complaints`. */
 function buildProgram(
   args: readonly string[],
   surroundings: Surroundings,
@@ -81,17 +75,10 @@ function buildProgram(
     .addHelpText('after', HELP)
   addGlobals(program)
 
-  const parentOf = (group: string) =>
-    program.commands.find((command) => command.name() === group) ??
-    program.command(group).description(GROUPS[group]!).helpCommand(false)
-
-  addCommands(program, <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>) => {
+  addCommands(program, <O extends object, A extends unknown[]>(settings: CommandSettings<O, A>, parent = program) => {
     const { kind } = settings
     const projects = settings.projects ?? (kind === 'run' || kind === 'service' ? 'needed' : undefined)
-    const [group = '', ...rest] = settings.name.split(' ')
-    const isGrouped = group in GROUPS
-    const command = (isGrouped ? parentOf(group) : program).command(isGrouped ? rest.join(' ') : settings.name)
-    command.description(settings.about)
+    const command = parent.command(settings.name).description(settings.about)
     for (const argument of settings.arguments ?? []) command.addArgument(argument)
     for (const option of settings.options ?? []) command.addOption(option)
     addGlobals(command)
@@ -116,7 +103,6 @@ function buildProgram(
       }
     })
   })
-  sortIntoGroups(program)
   return program
 }
 

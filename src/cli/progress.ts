@@ -1,5 +1,5 @@
 import { count, duration, grouped } from '../core/text.ts'
-import type { Observer } from '../sync/run/task.ts'
+import type { Observer, Step } from '../sync/run/task.ts'
 
 const WIDTH = 24
 const EVERY_MS = 100
@@ -13,17 +13,13 @@ export interface Progress {
   stop(): void
 }
 
-/** A bar with rate and time left, redrawn in place on a terminal. */
-export function terminalProgress(stream: NodeJS.WriteStream, now: () => number = Date.now): Progress {
-  const startedAt = now()
-  let total = 0
-  let done = 0
-  let rows = 0
+export function terminalProgress(stream: NodeJS.WriteStream): Progress {
+  const state = { total: 0, done: 0, rows: 0, startedAt: Date.now() }
   let current = ''
   let shown = false
   const draw = () => {
-    if (total === 0) return
-    const text = barText({ total, done, rows, current, elapsedMs: now() - startedAt })
+    if (state.total === 0) return
+    const text = barText(state, current)
     stream.write(`\r\u001b[2K${text.slice(0, Math.max(20, (stream.columns || 100) - 1))}`)
     shown = true
   }
@@ -35,12 +31,11 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
   timer.unref()
   return {
     observer: {
-      planned(totals) {
-        total = totals.days + totals.lists
+      planned({ days, lists }) {
+        state.total = days + lists
       },
       advanced(step) {
-        done += Math.max(1, step.days)
-        rows += step.rows
+        addStep(state, step)
         current = step.stream
       },
     },
@@ -58,29 +53,28 @@ export function terminalProgress(stream: NodeJS.WriteStream, now: () => number =
 }
 
 /** A line for each step and one every few seconds, for people who see no terminal: in a file, or in the log of a job. */
-export function lineProgress(write: (line: string) => void, now: () => number = Date.now): Progress {
-  const startedAt = now()
-  let [total, done, rows, saidAt] = [0, 0, 0, startedAt]
+export function lineProgress(write: (line: string) => void): Progress {
+  const state = { total: 0, done: 0, rows: 0, startedAt: Date.now() }
+  let saidAt = state.startedAt
   let plan = ''
-  const say = (text: string) => write(`${new Date(now()).toISOString().slice(11, 19)} ${text}\n`)
+  const say = (text: string) => write(`${new Date().toISOString().slice(11, 19)} ${text}\n`)
   return {
     observer: {
       started: ({ runId, command }) => say(`run ${runId} started: ${command}`),
       planned({ days, lists }) {
-        total = days + lists
-        saidAt = now()
+        state.total = days + lists
+        saidAt = Date.now()
         const parts = [...(days > 0 ? [count(days, 'stream-day')] : []), ...(lists > 0 ? [count(lists, 'list')] : [])]
-        const text = total === 0 ? 'nothing is due' : `to read: ${parts.join(' and ')}`
+        const text = state.total === 0 ? 'nothing is due' : `to read: ${parts.join(' and ')}`
         // The plan of a project is made again once its control totals are known.
         if (text !== plan) say(text)
         plan = text
       },
       advanced(step) {
-        done += Math.max(1, step.days)
-        rows += step.rows
-        if (now() - saidAt < LINE_EVERY_MS || done >= total) return
-        saidAt = now()
-        say(progressText({ total, done, rows, elapsedMs: now() - startedAt }).join(', '))
+        addStep(state, step)
+        if (Date.now() - saidAt < LINE_EVERY_MS || state.done >= state.total) return
+        saidAt = Date.now()
+        say(progressText(state).join(', '))
       },
     },
     above: write,
@@ -90,17 +84,22 @@ export function lineProgress(write: (line: string) => void, now: () => number = 
 }
 
 /** "██████░░░░  52 %  1,234 rows  8,000/s  3 s left  chats" */
-function barText(state: ProgressState & { current: string }): string {
+function barText(state: ProgressState, current: string): string {
   const filled = Math.round(shareOf(state) * WIDTH)
   const bar = `${'█'.repeat(filled)}${'░'.repeat(WIDTH - filled)}`
-  return [bar, ...progressText(state), state.current].join('  ')
+  return [bar, ...progressText(state), current].join('  ')
 }
 
 interface ProgressState {
   total: number
   done: number
   rows: number
-  elapsedMs: number
+  startedAt: number
+}
+
+function addStep(state: ProgressState, { days, rows }: Step): void {
+  state.done += Math.max(1, days)
+  state.rows += rows
 }
 
 /** Below 1 until the run has ended: after the last window it checks answers and prepares views. */
@@ -110,7 +109,7 @@ function shareOf({ done, total }: ProgressState): number {
 
 function progressText(state: ProgressState): string[] {
   const share = shareOf(state)
-  const seconds = state.elapsedMs / 1000
+  const seconds = (Date.now() - state.startedAt) / 1000
   const left = share > 0 ? Math.max(0, seconds / share - seconds) : Number.NaN
   const rate = seconds > 0 ? Math.round(state.rows / seconds) : 0
   return [

@@ -17,7 +17,6 @@ export interface ProjectNames {
 
 const LONGEST_NAME = 40
 
-/** The projects of the warehouse and their names, which may be null; none if it has no tables yet. */
 async function readProjects(warehouse: Warehouse): Promise<{ project_id: string; name: string | null }[]> {
   const { db, schema } = warehouse
   const { rows: found } = await sql`
@@ -35,7 +34,6 @@ export async function readProjectIds(warehouse: Warehouse): Promise<string[]> {
   return (await readProjects(warehouse)).map(({ project_id }) => project_id)
 }
 
-/** Refuses a project that is neither configured nor in the warehouse. */
 export async function refuseUnread(warehouse: Warehouse, config: Config, named: readonly string[]): Promise<void> {
   if (named.length === 0) return
   const known = [...(await readProjectIds(warehouse)), ...config.projects.flatMap(({ id }) => id ?? [])]

@@ -4,13 +4,7 @@ import { AFTERMATH, type Trouble, type TroubleKind, troublesOf } from '../ledger
 import { byAccept, type HeldStatus, wordsOf } from '../ledger/status.ts'
 import { byStream, emptyReport, type RunReport, type StreamReport } from '../sync/run/report.ts'
 import type { ProjectNames } from './project-names.ts'
-import { bad, good, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
-
-const right = (
-  title: string,
-  value: (row: StreamReport) => number,
-  drop?: TableColumn<StreamReport>['drop'],
-): TableColumn<StreamReport> => ({ title, align: 'right', value, ...(drop === undefined ? {} : { drop }) })
+import { bad, paintOutcome, renderTable, type TableColumn, warning, wrap, wrapNote } from './table.ts'
 
 const COLUMNS: TableColumn<StreamReport>[] = [
   { title: 'stream', value: (row) => row.stream },
@@ -19,19 +13,18 @@ const COLUMNS: TableColumn<StreamReport>[] = [
     align: 'right',
     value: (row) => (row.days === 0 && (row.windows > 0 || row.stream === NOT_OFFERED) ? '–' : row.days),
   },
-  right('rows read', (row) => row.rows_read),
-  right('inserted', (row) => row.inserted),
-  right('updated', (row) => row.updated, 'if-zero'),
-  right('deleted', (row) => row.deleted, 'if-zero'),
-  right('quarantined', (row) => row.quarantined, 'if-zero'),
-  right('requests', (row) => row.requests, 1),
+  { title: 'rows read', value: (row) => row.rows_read },
+  { title: 'inserted', value: (row) => row.inserted },
+  { title: 'updated', value: (row) => row.updated, drop: 'if-zero' },
+  { title: 'deleted', value: (row) => row.deleted, drop: 'if-zero' },
+  { title: 'quarantined', value: (row) => row.quarantined, drop: 'if-zero' },
+  { title: 'requests', value: (row) => row.requests, drop: 1 },
   { title: 'seconds', align: 'right', value: (row) => row.seconds.toFixed(1), drop: 2 },
 ]
 const MOST_LISTED = 3
 const NOT_OFFERED = 'not offered'
 const MOST_MISSING = 6
 
-/** Facts for the summary besides the run. */
 export interface RunContext {
   warehouse: Pick<OpenWarehouse, 'described' | 'embedded'>
   names: ProjectNames
@@ -59,7 +52,7 @@ export function renderRun(report: RunReport, context: RunContext): string {
   return [
     wrap(report.source, width, 'Source:    '),
     '',
-    ...(rows.length === 0 ? [] : [renderTable(COLUMNS, rows, { width, footer: total, note: noteOf }), '']),
+    ...(rows.length === 0 ? [] : [renderTable({ rows, width, footer: total, note: noteOf }, COLUMNS), '']),
     wrap(verdictLine(report, total), width),
     ...problems(report, context),
     ...report.notes.map((note) => wrapNote(`${warning('!')} ${context.names.within(note)}`, width, '  ', '    ')),
@@ -78,9 +71,8 @@ function totalOf(report: RunReport): StreamReport {
 
 /** "Run 12: partial, 40 rows changed, 1,200 untouched (52 requests, 3.7 s)." */
 function verdictLine(report: RunReport, total: StreamReport): string {
-  const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }[report.outcome]
   const cost = `(${count(total.requests, 'request')}, ${report.seconds.toFixed(1)} s)`
-  return `Run ${report.run_id}: ${paint(report.outcome)}, ${effectOf(report, total)} ${cost}.`
+  return `Run ${report.run_id}: ${paintOutcome[report.outcome](report.outcome)}, ${effectOf(report, total)} ${cost}.`
 }
 
 function effectOf({ outcome }: RunReport, total: StreamReport): string {

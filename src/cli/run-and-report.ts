@@ -1,8 +1,7 @@
 import { configuredProjects, type Open, withServices } from '../app/open-services.ts'
 import { pruneAfterRun } from '../app/prune.ts'
 import type { AuditResult } from '../audit/run-audit.ts'
-import { LockedError, messageOf, TransientError } from '../core/errors.ts'
-import { failureCodeOf, reportedCode } from '../core/failure-code.ts'
+import { TransientError } from '../core/errors.ts'
 import { streamDays } from '../core/text.ts'
 import { waitAtMost } from '../core/waiting.ts'
 import { readDiffering } from '../ledger/days.ts'
@@ -11,78 +10,20 @@ import { type AlertOptions, Alerts } from '../observe/alerts.ts'
 import { publishLastRun } from '../observe/batch-metrics.ts'
 import { channelsOf } from '../observe/channels.ts'
 import { findingOfHeld, findingOfUnreconciled, findingsOfRun, NO_RUN } from '../observe/findings.ts'
-import type { RunEnd } from '../observe/metrics.ts'
-import { RunTelemetry } from '../observe/run-telemetry.ts'
-import type { Stream } from '../streams/stream.ts'
+import { type EndedRun, type FollowedCommand, FollowedRun } from '../observe/followed-run.ts'
 import type { RunReport } from '../sync/run/report.ts'
 import type { Observer } from '../sync/run/task.ts'
 import { createSidePool } from '../warehouse/side-pool.ts'
 import { readProjectNames } from './project-names.ts'
 import type { Session } from './session.ts'
 
-interface FollowedCommand {
-  command: string
-  streams: readonly Stream[]
-}
-
 interface ReportedCommand extends FollowedCommand {
-  /** Only these projects. */
   projects?: readonly string[] | undefined
   coversEverything: boolean
   /** False: send telemetry, but no alerts. */
   alerts?: boolean
 }
 
-export interface EndedRun {
-  report: RunReport
-  end: RunEnd
-}
-
-/** One run from its start to its end, also if it fails before the ledger knows of it. */
-export class FollowedRun {
-  readonly telemetry: RunTelemetry
-  /** The service and the database, while they are open. */
-  open: Open | undefined
-  private runId = NO_RUN
-  private readonly begun: number
-
-  constructor(
-    private readonly session: Session,
-    private readonly command: FollowedCommand,
-  ) {
-    const { config, log, clock, version, monotonic } = session
-    this.begun = monotonic()
-    this.telemetry = new RunTelemetry({ config, log, clock, version, ...command })
-  }
-
-  /** False if it has begun before: an audit that repairs begins another run. */
-  started(runId: number): boolean {
-    if (this.runId !== NO_RUN) return false
-    this.runId = runId
-    if (this.open !== undefined)
-      this.telemetry.started({ sourceAddress: this.open.sourceAddress, warehouse: this.open.database.shown })
-    return true
-  }
-
-  ended(report: RunReport): EndedRun {
-    return { report: { ...report, ...this.facts }, end: report.outcome }
-  }
-
-  failed(error: unknown): EndedRun {
-    const end = this.session.signal.aborted ? 'interrupted' : error instanceof LockedError ? 'locked' : 'failed'
-    const outcome = end === 'interrupted' ? 'interrupted' : 'failed'
-    const code = reportedCode(failureCodeOf(error))
-    const about = { command: this.command.command, source: this.open?.source ?? '', ...this.facts }
-    const report: RunReport = { ...about, outcome, streams: [], notes: [], error: messageOf(error), code }
-    return { report: this.session.config.redactor.value(report), end }
-  }
-
-  private get facts(): Pick<RunReport, 'run_id' | 'seconds'> {
-    return { run_id: this.runId, seconds: Math.round(this.session.monotonic() - this.begun) / 1000 }
-  }
-}
-
-/** Arguments of a reported command besides the service and the database. */
 interface Reporter {
   observer: Observer
   /** After the result was printed, with the database still open. */
@@ -133,17 +74,14 @@ export async function runAndReport(
   }
 }
 
-async function sendEnd(
-  session: Session,
-  command: ReportedCommand,
-  { telemetry, open }: FollowedRun,
-  { report, end }: EndedRun,
-): Promise<void> {
+async function sendEnd(session: Session, command: ReportedCommand, run: FollowedRun, ended: EndedRun): Promise<void> {
+  const { report, end } = ended
+  const { open } = run
   const { config, log, clock, signal } = session
   const projects = configuredProjects(config, clock).map(({ id }) => id)
   const late = new AbortController()
   const sent: Promise<void>[] = [
-    telemetry.ended(report, end, late.signal),
+    run.sendEnd(ended, late.signal),
     publishLastRun(
       { config, log, clock, streams: session.streams.all, projects, warehouse: open?.warehouse },
       { command: command.command, end, seconds: report.seconds, streams: report.streams },
@@ -175,10 +113,10 @@ const LEDGER = { name: 'visibility-sync alerts', connections: 1, waiting: 4, pat
 
 export function alertsOf(
   { config, log }: Session,
-  channels: AlertOptions['channels'],
   options: Pick<AlertOptions, 'warehouse' | 'nameOf' | 'clock' | 'signal' | 'ledger'>,
 ): Alerts {
   const { quiet_minutes, page_url: pageUrl } = config.alerts
+  const channels = channelsOf(config)
   return new Alerts({ ...options, channels, quietMs: quiet_minutes * 60_000, pageUrl, log, redactor: config.redactor })
 }
 
@@ -192,11 +130,10 @@ async function alertAfterRun(
   report: RunReport,
   { coversEverything, stop }: { coversEverything: boolean; stop: AbortSignal },
 ): Promise<void> {
-  const channels = channelsOf(session.config)
-  if (channels.length === 0) return
+  if (channelsOf(session.config).length === 0) return
   const pool = open && createSidePool(open.warehouse, LEDGER)
   const names = await (open && readProjectNames(open.warehouse).catch(() => undefined))
-  const alerts = alertsOf(session, channels, {
+  const alerts = alertsOf(session, {
     warehouse: open?.database.shown ?? '',
     nameOf: (id) => names?.get(id) ?? id,
     clock: session.clock,

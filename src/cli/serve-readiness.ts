@@ -14,24 +14,18 @@ const TRY_AGAIN_MS = 30_000
 
 /** Makes the database ready, at the start of `serve` and whenever it is back. */
 export class Readiness {
-  private isMade = false
+  /** False from when the database goes away until its tables were checked again. */
+  isReady = false
   private making: Promise<void> | undefined
   private notBefore = 0
 
   constructor(private readonly parts: ServeParts) {}
-
-  /** False from when the database goes away until its tables were checked again. */
-  get isReady(): boolean {
-    return this.isMade
-  }
 
   /** Makes the database ready; false if it is away, so that waiting may help. Anything else ends the command. */
   async begin(): Promise<boolean> {
     const { up, mayPass } = await this.parts.watch.look()
     if (!up && mayPass) return false
     try {
-      // A database that answers but refuses us is reported with its reason.
-      if (!up) await this.parts.open.warehouse.check()
       await this.make()
       return true
     } catch (error) {
@@ -43,8 +37,8 @@ export class Readiness {
   /** Makes a database that came back ready, and then calls `onReady`. */
   databaseSeen({ up }: DatabaseState, onReady: () => Promise<void>): void {
     const { log, monotonic } = this.parts.session
-    if (!up) this.isMade = false
-    if (!up || this.isMade || this.making !== undefined || monotonic() < this.notBefore) return
+    if (!up) this.isReady = false
+    if (!up || this.isReady || this.making !== undefined || monotonic() < this.notBefore) return
     this.making = this.make()
       .then(onReady)
       .catch((error: unknown) => {
@@ -60,13 +54,14 @@ export class Readiness {
     const { session, open, view, alerts, metrics } = this.parts
     const { config } = session
     const ids = open.projects.map(({ id }) => id)
+    // A database that answers but refuses us is reported with its reason.
     await open.warehouse.check()
     await migrate(open.warehouse, config)
     await claimSource(open.warehouse, open.sourceAddress)
     await applyLabels(open.warehouse, ids, config.labels)
     await applyOwnBrands(open.warehouse, ids, config.labels)
     metrics.began(await readLastEnds(open.warehouse, COMMANDS))
-    this.isMade = true
+    this.isReady = true
     await view.refresh().catch(() => {})
     await alerts.update({ database: ENDED })
     await alerts.reconcile()

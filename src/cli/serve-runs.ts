@@ -6,8 +6,8 @@ import { dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
 import type { Alerts } from '../observe/alerts.ts'
 import { findingsOfDatabase, findingsOfRun, findingsOfStatus, NO_RUN } from '../observe/findings.ts'
+import { type EndedRun, FollowedRun } from '../observe/followed-run.ts'
 import type { Metrics } from '../observe/metrics.ts'
-import type { RunTelemetry } from '../observe/run-telemetry.ts'
 import type { DatabaseWatch } from '../schedule/database-watch.ts'
 import type { Live } from '../schedule/live.ts'
 import type { Scheduler } from '../schedule/scheduler.ts'
@@ -18,7 +18,7 @@ import { runSync } from '../sync/run/run-sync.ts'
 import type { Observer } from '../sync/run/task.ts'
 import type { BackfillRequest, FailedStart } from '../web/server-options.ts'
 import type { View } from '../web/view.ts'
-import { auditReport, type EndedRun, FollowedRun } from './run-and-report.ts'
+import { auditReport } from './run-and-report.ts'
 import type { Session } from './session.ts'
 
 export type ServeRuns = ReturnType<typeof serveRuns>
@@ -31,7 +31,7 @@ export function serveRuns(
   session: Session,
   open: Open,
   live: Live,
-  finished: (ended: EndedRun, telemetry: RunTelemetry) => void,
+  finished: (run: FollowedRun, ended: EndedRun) => void,
 ) {
   const { config, log, signal, clock } = session
 
@@ -47,9 +47,9 @@ export function serveRuns(
       if (run.started(id)) started?.(id)
     })
     try {
-      finished(run.ended(await work(watch.observer)), run.telemetry)
+      finished(run, run.ended(await work(watch.observer)))
     } catch (error) {
-      finished(run.failed(error), run.telemetry)
+      finished(run, run.failed(error))
       throw error
     } finally {
       watch.end()
@@ -123,11 +123,12 @@ export class AfterRun {
     return [...this.failedStarts.values()].at(-1)
   }
 
-  runEnded({ report, end }: EndedRun, telemetry: RunTelemetry): void {
+  runEnded(run: FollowedRun, ended: EndedRun): void {
+    const { report, end } = ended
     const { session, view, metrics } = this.parts
     const { command } = report
     metrics.finished({ ...report, outcome: end }, session.clock())
-    this.inBackground(telemetry.ended(report, end, AbortSignal.timeout(OUTSIDE_MS)))
+    this.inBackground(run.sendEnd(ended, AbortSignal.timeout(OUTSIDE_MS)))
     view.cache.clear()
     if (end === 'locked') return
     if (report.run_id === NO_RUN && end === 'failed')
@@ -136,7 +137,6 @@ export class AfterRun {
     this.inBackground(this.alert(report))
   }
 
-  /** Alerts for what is wrong now, whether a run ended or not. */
   async alertForState(): Promise<void> {
     const { alerts, watch, view, maxStalenessMs } = this.parts
     if (watch.state.up) await alerts.reconcile()

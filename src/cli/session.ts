@@ -23,7 +23,6 @@ export type Part = string | false | undefined
 
 export type Session = ReturnType<typeof openSession>
 
-/** The days, streams and projects that were named. */
 export interface Selection {
   from?: string
   to?: string
@@ -39,7 +38,6 @@ export interface Surroundings {
   signal: AbortSignal
   version: string
   redactor: Redactor
-  /** The environment of the process if undefined. */
   env?: NodeJS.ProcessEnv | undefined
 }
 
@@ -71,25 +69,20 @@ export function openSession(
   return {
     ...{ config, log, version, json, signal, env, observer, monotonic, stdin, stdout },
     clock: () => new Date(),
-    /** The configured streams, made when they are first asked for. */
     get streams() {
       streams ??= new StreamSet(config)
       return streams
     },
-    /** Asks the person at the terminal; undefined if nobody can answer. */
     ask: stdin.isTTY === true && !json ? (text: string) => ask(surroundings, text) : undefined,
-    /** Where a person answers questions; undefined if nobody can. */
     terminal: stdin.isTTY && stdout.isTTY && !json ? { input: stdin, output: stdout } : undefined,
     /** Whether projects are printed by their whole ids. */
     fullIds: options.ids ?? false,
     /** True if a person waits for the result at a terminal. */
     isWatched: stdout.isTTY === true,
-    /** The file that settings are read from, whether it exists or not. */
     configFile: configFile(options.config, env),
     width,
     /** A command line to copy, with the same configuration file; the same command again if nothing is named. */
     command: (words?: string) => commandLine(args, options.config, words),
-    /** How it goes, for people who see no progress bar. */
     say: (text: string) => progress?.say(config.redactor.text(text)),
     /** The command's result: one JSON document, or text for people. It is cleaned of secrets. */
     print(document: unknown, text: string | readonly Part[], cleaner = config.redactor) {
@@ -118,7 +111,6 @@ function fitted(line: string, width: number, hanging = ''): string {
 
 const LOG_INDENT = ' '.repeat('12:34:56 '.length)
 
-/** The log, and the line that shows how a run goes. */
 function openLog(config: Config, json: boolean, { stderr, env }: Surroundings, kind: CommandKind | undefined) {
   const isService = kind === 'service'
   const terminal = stderr.isTTY === true
@@ -189,7 +181,6 @@ function linesForPeople(config: Config, isService: boolean, write: (line: string
   }
 }
 
-/** The fields that say something. */
 function fieldsForPeople(fields: Record<string, unknown>): string {
   const parts = Object.entries(fields)
     .filter(([name, value]) => name !== 'run' && value !== 0 && value !== undefined)

@@ -7,7 +7,6 @@ const NO_COLUMNS = /^[\p{M}\p{Cf}]$/u
 const WIDE =
   /^[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]$/u
 
-/** How many columns of a terminal a text takes. */
 export function widthOf(text: string): number {
   const shown = withoutStyles(text)
   if (ASCII.test(shown)) return shown.length
@@ -34,7 +33,6 @@ export function wrapNote(text: string, width: number, indent: string, hanging: s
   return [wrap(sentence, width, indent, hanging), ...toCopy.map((line) => hanging + line)].join('\n')
 }
 
-/** The lines of a table's cell: broken at spaces, and anywhere in words that are too long. */
 function wrapCell(text: string, width: number): string[] {
   if (widthOf(text) <= width) return [text]
   return wrap(text, width)
@@ -80,6 +78,7 @@ function style(open: number, close: number): (text: string) => string {
 export const good = style(32, 39)
 export const bad = style(31, 39)
 export const warning = style(33, 39)
+export const paintOutcome = { complete: good, partial: warning, interrupted: warning, failed: bad }
 const strong = style(1, 22)
 export const faint = style(2, 22)
 
@@ -107,6 +106,7 @@ function mapParts(text: string, ofText: (part: string) => string, ofMark = (mark
 
 export interface TableColumn<Row> {
   title: string
+  /** Numbers are aligned right by themselves. */
   align?: 'right'
   value(row: Row): string | number
   /** Left out if the table is too wide: columns of zeros first, then the highest number. */
@@ -115,11 +115,10 @@ export interface TableColumn<Row> {
   isWhole?: true
 }
 
-interface TableOptions<Row> {
-  /** The columns of the terminal; without it the table is as wide as its contents. */
+interface Table<Row> {
+  rows: readonly Row[]
   width?: number
   footer?: Row
-  /** The heading above consecutive rows of one group. */
   group?: (row: Row) => string
   note?: (row: Row) => string | undefined
 }
@@ -129,11 +128,9 @@ const GAP = 2
 const NARROWEST = 12
 const EMPTY_OR_ZERO = /^[0–]?$/
 
-/** A plain text table: numbers with thousands separators, columns as wide as they need to be and the terminal lets them. */
 export function renderTable<Row>(
+  { rows, width = Number.POSITIVE_INFINITY, footer, group, note }: Table<Row>,
   all: readonly TableColumn<Row>[],
-  rows: readonly Row[],
-  { width = Number.POSITIVE_INFINITY, footer, group, note }: TableOptions<Row> = {},
 ): string {
   const columns = fitted(all, footer === undefined ? rows : [...rows, footer], width)
   const line = (textOf: (column: FittedColumn) => string) => {
@@ -160,24 +157,25 @@ export function renderTable<Row>(
 
 interface FittedColumn {
   title: string
-  align?: 'right'
+  align: 'right' | undefined
   cells: string[]
   width: number
 }
 
 function fitted<Row>(all: readonly TableColumn<Row>[], rows: readonly Row[], width: number): FittedColumn[] {
   const columns = all.map((column) => {
-    const cells = rows.map(column.value).map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
+    const values = rows.map(column.value)
+    const align = values.some((value) => typeof value === 'number') ? 'right' : column.align
+    const cells = values.map((value) => (typeof value === 'number' ? grouped(value) : toOneLine(value)))
     const natural = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(column.title))
     const shortest = Math.max(NARROWEST, widthOf(column.title))
     const longestWord = cells
       .flatMap((cell) => cell.split(' '))
       .reduce((most, word) => Math.max(most, widthOf(word)), 0)
-    const least =
-      column.align === 'right' || column.isWhole ? [natural, natural] : [Math.max(shortest, longestWord), shortest]
+    const least = align === 'right' || column.isWhole ? [natural, natural] : [Math.max(shortest, longestWord), shortest]
     const rank =
       column.drop !== 'if-zero' ? (column.drop ?? -1) : cells.every((cell) => EMPTY_OR_ZERO.test(cell)) ? 99 : -1
-    return { ...column, cells, width: natural, least, rank }
+    return { ...column, align, cells, width: natural, least, rank }
   })
   for (const column of columns.filter(({ rank }) => rank >= 0).sort((a, b) => b.rank - a.rank))
     if (totalOf(columns) > width) columns.splice(columns.indexOf(column), 1)

@@ -6,26 +6,27 @@ export interface ConnectionFailure {
   cause: string
 }
 
+const NO_ROUTE = 'there is no route to it'
 const CONNECT: Record<string, string> = {
   ENOTFOUND: 'there is no host of this name',
   EAI_AGAIN: 'its name cannot be looked up now',
   ECONNREFUSED: 'the connection was refused: nothing listens there',
-  EHOSTUNREACH: 'there is no route to it',
-  ENETUNREACH: 'there is no route to it',
-  EHOSTDOWN: 'there is no route to it',
+  EHOSTUNREACH: NO_ROUTE,
+  ENETUNREACH: NO_ROUTE,
+  EHOSTDOWN: NO_ROUTE,
   ENETDOWN: 'the network is down',
   EADDRNOTAVAIL: 'the network is not available',
 }
 
 const UNTRUSTED =
   'its certificate is not signed by an authority that is trusted here; if the authority is your own, name the file of its certificate in NODE_EXTRA_CA_CERTS'
+const OTHER_HOST =
+  'its certificate is for another host name: check the host in the address; NODE_EXTRA_CA_CERTS does not help'
 const CERTIFICATE: Record<string, string> = {
   CERT_HAS_EXPIRED: 'its certificate has expired and must be renewed there; NODE_EXTRA_CA_CERTS does not help',
   CERT_NOT_YET_VALID: 'its certificate is not valid yet: check the clock here; NODE_EXTRA_CA_CERTS does not help',
-  ERR_TLS_CERT_ALTNAME_INVALID:
-    'its certificate is for another host name: check the host in the address; NODE_EXTRA_CA_CERTS does not help',
-  HOSTNAME_MISMATCH:
-    'its certificate is for another host name: check the host in the address; NODE_EXTRA_CA_CERTS does not help',
+  ERR_TLS_CERT_ALTNAME_INVALID: OTHER_HOST,
+  HOSTNAME_MISMATCH: OTHER_HOST,
 }
 const OTHER_CERTIFICATE = /^(CERT_|SELF_SIGNED_|DEPTH_ZERO_|UNABLE_TO_|INVALID_CA|INVALID_PURPOSE)/
 const HANDSHAKE = /^(EPROTO$|ERR_SSL_|ERR_TLS_)/

@@ -27,7 +27,6 @@ const RULES = {
   project: { ends: 'project', fault: 'access', isRefusal: true },
   refused: { ends: 'window', fault: 'window', isRefusal: true },
   usage: { ends: 'window', fault: 'window', isRefusal: true, reportedAs: 'error' },
-  /** It could not be proven complete. */
   incomplete: { ends: 'window', fault: 'window' },
   'bad-page': { ends: 'window', fault: 'window' },
   'service-down': { ends: 'run', fault: 'worker', reportedAs: 'transient' },
@@ -41,7 +40,6 @@ const RULES = {
   'worker-died': { ends: 'window', fault: 'unknown' },
   /** Everything that was not foreseen. */
   error: { ends: 'window', fault: 'unknown' },
-  /** A newer read of the same days was loaded meanwhile. */
   superseded: { ends: 'window', fault: 'window' },
   /** The run that asked for it is over. */
   'run-over': { ends: 'window', fault: 'window', reportedAs: 'error' },
@@ -65,7 +63,6 @@ export function failureCodeOf(error: unknown): FailureCode {
   return toFailureCode(codeOf(error))
 }
 
-/** A code that another process or version wrote. */
 export function toFailureCode(text: unknown): FailureCode {
   return CODES.find((code) => code === text) ?? 'error'
 }

@@ -19,7 +19,6 @@ interface LogOptions {
   level: string
   /** Cleans every finished line of JSON; without one, only passwords in addresses are taken out. */
   redactor?: Redactor
-  /** Where lines of JSON go, or the entries themselves. */
   destination: { write(line: string): void } | { show(entry: LogEntry): void }
 }
 
@@ -64,7 +63,6 @@ function plainFields(fields: Record<string, unknown>): Record<string, unknown> {
 
 const tracer = trace.getTracer('visibility-sync')
 
-/** Runs work in a span, which ends with it. What throws is marked as an error. */
 export function inSpan<T>(name: string, attributes: Attributes, work: (span: Span) => Promise<T>): Promise<T> {
   return tracer.startActiveSpan(name, { attributes }, async (span) => {
     try {

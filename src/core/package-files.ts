@@ -18,7 +18,6 @@ export function packageFile(path: string): URL {
   return new URL(path, root)
 }
 
-/** The path of a file of a package that is installed beside this one. */
 export function dependencyFile(name: string): string {
   return createRequire(packageFile('package.json')).resolve(name)
 }
@@ -27,7 +26,6 @@ export function packageVersion(): string {
   return packageFacts().version
 }
 
-/** The package's own version, and those of what it is made with. */
 export function packageFacts(): { version: string; dependencies: Record<string, string> } {
   return JSON.parse(readFileSync(packageFile('package.json'), 'utf8')) as ReturnType<typeof packageFacts>
 }

@@ -99,7 +99,6 @@ class FormIndex {
     return done === 0 ? text : clean + text.slice(done)
   }
 
-  /** Where the secret that begins here ends; -1 if none does. */
   private endOfSecret(text: string, at: number): number {
     const begun = this.byStart.get(text.slice(at, at + SHORTEST))
     if (begun === undefined) return -1
@@ -138,12 +137,9 @@ function copy(value: unknown, text: (text: string) => string): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [text(key), copy(item, text)]))
 }
 
-/* The ways in which a text can repeat a secret. */
-
 // A shorter secret may be part of an ordinary word, and so may its encoded forms.
 const LEAST_ENCODED = 8
 
-/** The secret, and how it is written in an address, JSON, HTML, SQL, CSV, base64 and hex. */
 function formsOf(secret: string): string[] {
   const escaped = [jsonText(secret), jsonText(jsonText(secret)), asciiText(secret)]
   const quoted = [

@@ -1,16 +1,13 @@
-/** Cuts a text to a length that is safe to log or keep, saying how much is gone. */
 export function clip(text: string, length = 300): string {
   const cut = text.length <= length ? text : `${text.slice(0, length)}… (${text.length - length} more characters)`
   // Texts of the service, and texts that were cut, may contain characters that Postgres cannot store.
   return cut.replaceAll('\0', '\uFFFD').toWellFormed()
 }
 
-/** A text that a person gave on the command line, for a message. */
 export function inQuotes(text: string, most = 80): string {
   return clip(JSON.stringify(text), most)
 }
 
-/** For a message: the command that prints a page of `docs/`, which a user of the package may not find. */
 export function helpOn(topic: string): string {
   return `"npx visibility-sync help ${topic}"`
 }
@@ -22,7 +19,6 @@ export function grouped(number: number): string {
   return decimals === undefined ? separated : `${separated}.${decimals}`
 }
 
-/** So many days, where those of each stream count. */
 export function streamDays(number: number): string {
   return count(number, 'day of a stream', 'days of streams')
 }
@@ -31,7 +27,6 @@ export function count(number: number, noun: string, plural = `${noun}s`): string
   return `${grouped(number)} ${number === 1 ? noun : plural}`
 }
 
-/** A length of time, in the unit that suits it. */
 export function duration(seconds: number): string {
   if (seconds < 90) return `${Math.round(seconds)} s`
   if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`

@@ -1,4 +1,3 @@
-/** One stream of one project. */
 export interface ProjectStream {
   projectId: string
   stream: string

@@ -53,7 +53,6 @@ export async function waitAtMost(ms: number, work: Promise<unknown>): Promise<bo
   }
 }
 
-/** The result of work, or the error that `late` makes if it takes longer than `ms`. */
 export async function withTimeLimit<T>(ms: number, work: Promise<T>, late: () => Error): Promise<T> {
   if (!(await waitAtMost(ms, work))) throw late()
   return work

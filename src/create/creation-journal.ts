@@ -17,7 +17,7 @@ import type { ListStream } from '../streams/stream.ts'
 import type { Services, SyncedProject } from '../sync/run/run.ts'
 import { runSync } from '../sync/run/run-sync.ts'
 import { dataTable } from '../warehouse/database.ts'
-import { type CreationRequest, idempotencyKey, requestOf } from './creation-request.ts'
+import { type CreationRequest, type Identified, idempotencyKey, requestOf } from './creation-request.ts'
 
 const LISTED: Partial<Record<CreationKind, ListStream>> = {
   prompt: prompts,
@@ -55,15 +55,12 @@ export function failed(message: string, end: Pick<Made, 'stop' | 'open'> = {}): 
   return { status: 'failed', id: null, message, ...end }
 }
 
-type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
-
 /** Knows which entities exist, from the tables, the service's lists and earlier attempts. */
 export class CreationJournal {
   private readonly known = new Map<CreationKind, Map<string, string | null>>()
   private readonly tried = new Map<CreationKind, Map<string, Creation>>()
   /** The topics that prompts can have. A topic that was created before may be removed since. */
   private readonly topicIds = new Map<string, string>()
-  /** Requests that this command sent and whose outcome is unknown. */
   private readonly inDoubt = new Set<string>()
 
   constructor(
@@ -104,7 +101,7 @@ export class CreationJournal {
       return await this.createOne(item)
     } catch (error) {
       this.inDoubt.add(`${item.kind} ${idempotencyKey(item)}`)
-      return failed(clip(messageOf(error), 300), { stop: true })
+      return failed(clip(messageOf(error)), { stop: true })
     }
   }
 
@@ -164,7 +161,7 @@ export class CreationJournal {
 
   /** What came of a creation without a usable answer. If the answer was lost, the service's own list shows it. */
   private async madeWithout(error: unknown, item: CreationRequest, request: Record<string, unknown>): Promise<Made> {
-    const message = clip(messageOf(error), 300)
+    const message = clip(messageOf(error))
     const isListed = LISTED[item.kind] !== undefined
     const status = error instanceof RefusedError ? error.status : undefined
     if (status === 409) {
@@ -233,7 +230,6 @@ export class CreationJournal {
     }
   }
 
-  /** Reads what exists of a kind, after listing it. */
   private async look(kind: CreationKind): Promise<void> {
     await this.list(kind)
     const { warehouse } = this.services

@@ -1,6 +1,5 @@
 import type { CreationKind } from '../ledger/creations.ts'
 
-/** One thing to create: fields of its kind, and the line of the file it came from. */
 export interface CreationRequest {
   line: number
   kind: CreationKind
@@ -18,7 +17,9 @@ export function countryCode(text: string): string {
   return text.trim().toUpperCase()
 }
 
-export function idempotencyKey(item: Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>): string {
+export type Identified = Pick<CreationRequest, 'kind' | 'text' | 'name' | 'country'>
+
+export function idempotencyKey(item: Identified): string {
   return item.kind === 'prompt' ? JSON.stringify([item.text, item.country]) : (item.name ?? '')
 }
 
@@ -29,12 +30,7 @@ export function isRepeated(wanted: readonly CreationRequest[], index: number): b
 }
 
 export function requestOf(item: CreationRequest, topicId: string | undefined): Record<string, unknown> {
-  const given = (fields: Record<string, unknown>) =>
-    Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined))
-  if (item.kind === 'prompt') {
-    const tags = item.tags !== undefined && item.tags.length > 0 ? item.tags : undefined
-    return given({ text: item.text, country_code: item.country, tag_ids: tags, topic_id: topicId })
-  }
-  if (item.kind === 'topic') return given({ name: item.name, country_code: item.country })
-  return given({ name: item.name, color: item.color })
+  const { kind, text, name, country: country_code, color, tags = [] } = item
+  if (kind === 'prompt') return { text, country_code, tag_ids: tags.length > 0 ? tags : undefined, topic_id: topicId }
+  return kind === 'topic' ? { name, country_code } : { name, color }
 }

@@ -9,7 +9,6 @@ import { type CreationRequest, countryCode, requestOf } from './creation-request
 
 /* Files of things to create: CSV (RFC 4180) or JSON lines. All of it is checked before anything is sent. */
 
-/** Accepted names of columns and fields. */
 export const NAMES: Record<string, keyof CreationRequest> = {
   text: 'text',
   prompt: 'text',
@@ -23,12 +22,6 @@ export const NAMES: Record<string, keyof CreationRequest> = {
   tag_ids: 'tags',
   topic: 'topic',
   topic_id: 'topic',
-}
-const FIELDS: Record<CreationKind, (keyof CreationRequest)[]> = {
-  prompt: ['text', 'country', 'tags', 'topic'],
-  topic: ['name', 'country'],
-  'domain-classification': ['name', 'color'],
-  'url-classification': ['name', 'color'],
 }
 const SCHEMAS = {
   prompt: createPromptRequest,
@@ -49,17 +42,13 @@ export function readRequests(file: string, kind: CreationKind): CreationRequest[
   const records = json ? jsonRecords(text, file) : csvRecords(text, file)
   if (records.length === 0) throw new UsageError(`--from: ${file} has no lines`)
   const requests = records.map((record) => requestFrom(kind, record))
-  const problems = requests.flatMap((request) =>
-    request.problems.map((problem) => `line ${request.item.line}: ${problem}`),
-  )
-  if (problems.length > 0) {
-    const more = problems.length > MOST_SHOWN ? [`… and ${problems.length - MOST_SHOWN} more`] : []
+  const problems = requests.flatMap(({ item, problems: own }) => own.map((problem) => `line ${item.line}: ${problem}`))
+  const more = problems.length > MOST_SHOWN ? [`… and ${problems.length - MOST_SHOWN} more`] : []
+  if (problems.length > 0)
     throw new UsageError([`${file}: nothing was sent`, ...problems.slice(0, MOST_SHOWN), ...more].join('\n'))
-  }
   return requests.map(({ item }) => item)
 }
 
-/** Requests that exceed the documented limits of the service. */
 export function problemsOf(item: CreationRequest): string[] {
   const { error } = SCHEMAS[item.kind].safeParse(requestOf(item, undefined), { reportInput: true })
   const problems = (error?.issues ?? []).map(({ path, message, input }) => {
@@ -77,7 +66,7 @@ export function problemsOf(item: CreationRequest): string[] {
 
 interface Line {
   line: number
-  fields: { [name: string]: unknown }
+  fields: Record<string, unknown>
 }
 
 function csvRecords(text: string, file: string): Line[] {
@@ -88,7 +77,7 @@ function csvRecords(text: string, file: string): Line[] {
       delimiter: delimiterOf(text),
       info: true,
       skip_empty_lines: true,
-    }) as unknown as { record: { [name: string]: string }; info: { lines: number } }[]
+    }) as unknown as { record: Record<string, string>; info: { lines: number } }[]
     // The parser counts to the end of a record; one with newlines inside began further up.
     return parsed.map(({ record, info }) => {
       const inside = Object.values(record).reduce((sum, value) => sum + (value.match(/\r\n|\n|\r/g)?.length ?? 0), 0)
@@ -99,7 +88,6 @@ function csvRecords(text: string, file: string): Line[] {
   }
 }
 
-/** The character that parts the names of the first line: a comma, a semicolon or a tab. */
 function delimiterOf(text: string): string {
   const header = /^\uFEFF?([^\r\n]*)/.exec(text)?.[1] ?? ''
   const plain = header.replaceAll(/"(?:[^"]|"")*"/g, '')
@@ -127,11 +115,12 @@ function jsonRecords(text: string, file: string): Line[] {
 
 function requestFrom(kind: CreationKind, { line, fields }: Line): { item: CreationRequest; problems: string[] } {
   const item: CreationRequest = { line, kind }
+  const allowed = Object.keys(SCHEMAS[kind].shape).flatMap((name) => NAMES[name] ?? [])
   const problems: string[] = []
   for (const [name, value] of Object.entries(fields)) {
     const field = NAMES[name]
-    if (field === undefined || !FIELDS[kind].includes(field))
-      problems.push(`${clip(name, 40)}: unknown; allowed: ${FIELDS[kind].join(', ')}${didYouMean(name, FIELDS[kind])}`)
+    if (field === undefined || !allowed.includes(field))
+      problems.push(`${clip(name, 40)}: unknown; allowed: ${allowed.join(', ')}${didYouMean(name, allowed)}`)
     else if (value === '' || value === null || value === undefined) continue
     else if (field === 'tags') item.tags = tagsOf(value)
     else if (typeof value !== 'string') problems.push(`${name}: must be a text`)
@@ -140,7 +129,6 @@ function requestFrom(kind: CreationKind, { line, fields }: Line): { item: Creati
   return { item, problems: problems.length > 0 ? problems : problemsOf(item) }
 }
 
-/** Tags are separated by a bar or a space in CSV, and a list in JSON. */
 function tagsOf(value: unknown): string[] {
   const list = Array.isArray(value) ? value.map(String) : String(value).split(/[|\s]+/)
   return list.filter((tag) => tag !== '')

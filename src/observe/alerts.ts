@@ -37,7 +37,6 @@ export interface AlertOptions extends Naming {
 
 type Decide = (known: AlertState | undefined) => Decision
 
-// The most that sending takes, whatever the channels and the database do.
 const SEND_MS = 10_000
 const LEDGER_MS = 3000
 
@@ -57,7 +56,6 @@ export class Alerts {
 
   constructor(private readonly options: AlertOptions) {}
 
-  /** Alerts that were sent and have not cleared, oldest first. */
   get open(): OpenAlert[] {
     return [...this.known.values()]
       .filter((alert) => alert.cleared_at === null && wasSent(alert))
@@ -65,7 +63,6 @@ export class Alerts {
       .sort((a, b) => a.raised_at.getTime() - b.raised_at.getTime())
   }
 
-  /** Compares findings with the open alerts, and sends what is new and what cleared. */
   update(findings: Findings): Promise<void> {
     return this.inTurn(async (signal) => {
       for (const [condition, found] of Object.entries(findings) as [Condition, Finding | End][]) {
@@ -189,21 +186,17 @@ export class Alerts {
   private async send(notice: Notice, signal: AbortSignal): Promise<boolean> {
     const { channels, redactor, log } = this.options
     const clean = redactor.value(notice)
-    const results = await Promise.all(
-      channels.map((channel) =>
-        channel.send(clean, signal).then(
-          () => true,
-          (error: unknown) => {
-            log.warn(
-              { condition: notice.condition, channel: channel.name, reason: outsideFailure(error) },
-              'the channel did not accept an alert',
-            )
-            return false
-          },
-        ),
-      ),
-    )
-    return results.includes(true)
+    const sendBy = async (channel: Channel) => {
+      try {
+        await channel.send(clean, signal)
+        return true
+      } catch (error) {
+        const failed = { condition: notice.condition, channel: channel.name, reason: outsideFailure(error) }
+        log.warn(failed, 'the channel did not accept an alert')
+        return false
+      }
+    }
+    return (await Promise.all(channels.map(sendBy))).includes(true)
   }
 
   /** With a time limit, because an unreachable database does not answer; after one failure, not again in this round. */

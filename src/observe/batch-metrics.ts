@@ -1,24 +1,19 @@
-import type { Config } from '../core/config/load.ts'
-import { type Clock, dayOf } from '../core/day.ts'
+import { dayOf } from '../core/day.ts'
 import { messageOf } from '../core/errors.ts'
-import type { Log } from '../core/logger.ts'
 import { readLastEnds } from '../ledger/runs.ts'
 import { readStatus } from '../ledger/status.ts'
 import type { Stream } from '../streams/stream.ts'
+import type { Services } from '../sync/run/run.ts'
 import type { Warehouse } from '../warehouse/connect.ts'
 import type { LastRun, LedgerFigures } from './metrics.ts'
 import { orWarn, pushMetrics, writeTextfile } from './send.ts'
 
-interface BatchMetricsOptions {
-  config: Config
-  log: Log
-  clock: Clock
+interface BatchMetricsOptions extends Pick<Services, 'config' | 'log' | 'clock'> {
   streams: readonly Stream[]
-  projects: readonly string[]
+  projects: string[]
   warehouse: Warehouse | undefined
 }
 
-/** Leaves the metrics of a command that ends where Prometheus finds them later. */
 export async function publishLastRun(
   options: BatchMetricsOptions,
   run: Omit<LastRun, 'endedAt'>,
@@ -50,15 +45,10 @@ async function readLedger(
     readStatus(warehouse, {
       config,
       today: dayOf(clock()),
-      projects: [...projects],
+      projects,
       streams: [...streams],
       runs: 0,
       most: 0,
-      // Nobody looks at these here.
-      kept: {
-        runs: async () => [],
-        lookback: () => ({ configured_days: config.lookback_days, needed_days: null, too_short: false }),
-      },
     }),
   ])
   return status === undefined ? undefined : { status, ends }

@@ -153,7 +153,6 @@ export function findingsOfStatus(
   }
 }
 
-/** One finding for all rows, since the earliest of them. */
 function findingOf<R extends { project_id: string; stream: string }>(
   rows: readonly R[],
   sinceOf: (row: R) => Date | null,

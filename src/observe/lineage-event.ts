@@ -8,16 +8,12 @@ import { NO_RUN } from './findings.ts'
 
 const SPEC = 'https://openlineage.io/spec'
 
-export interface RunEndpoints {
+export interface LineageRun {
+  uuid: string
   /** The recorded source of the warehouse: an address, or "reference". */
   sourceAddress: string
   /** Without a password. */
   warehouse: string
-}
-
-/** The facts that all events of a run share. */
-export interface LineageRun extends RunEndpoints {
-  uuid: string
   config: Pick<Config, 'lineage' | 'warehouse'>
   command: string
   version: string
@@ -30,7 +26,6 @@ export type LineageEvent = Record<string, unknown>
 // Partial is not success: it is sent as a failure, with the rows that were written.
 const EVENT_TYPES = { complete: 'COMPLETE', partial: 'FAIL', failed: 'FAIL', interrupted: 'ABORT' } as const
 
-/** The start of a run, or its end and why it was not complete. */
 export function eventOf(run: LineageRun, at: Date, end?: RunReport & { reason: string | undefined }): LineageEvent {
   const { version, streams, config } = run
   const source = URL.canParse(run.sourceAddress) ? new URL(run.sourceAddress) : undefined

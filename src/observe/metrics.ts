@@ -10,7 +10,6 @@ import type { DatabaseState } from '../warehouse/connect.ts'
 
 export interface Metrics {
   observer: Observer
-  /** How commands ended last, as the ledger has it. */
   began(ends: readonly LastEnd[]): void
   finished(report: Pick<RunReport, 'command' | 'seconds'> & { outcome: RunEnd }, at: Date): void
   text(state: State): Promise<string>

@@ -9,7 +9,6 @@ export interface Notice {
   event: 'raised' | 'cleared'
   condition: Condition
   severity: Severity
-  /** One sentence that says it all. */
   detail: string
   projects: string[]
   /** Its address, without secrets; empty if there is none. */
@@ -20,7 +19,6 @@ export interface Notice {
   /** The status page, of the project if it is only one. */
   page: string | null
   command: string | null
-  /** The problem, or its end, in a few words. */
   title: string
 }
 
@@ -76,7 +74,6 @@ export function noticeOf(
   }
 }
 
-/** Details besides the sentence. */
 export function factsOf({
   projects,
   warehouse,

@@ -44,25 +44,17 @@ export type PingSignal = 'start' | 'success' | 'fail'
 
 const LONGEST_REASON = 500
 
-/** As healthchecks services have it: …/start, the address itself, …/fail. Parameters of the address stay. */
-function pingAddress(url: string, what: PingSignal): string {
-  return what === 'success' ? url : below(url, `/${what}`)
-}
-
+/** Parameters of the address stay. */
 function below(url: string, path: string): string {
   const address = new URL(url)
   address.pathname = `${address.pathname.replace(/\/+$/, '')}${path}`
   return address.href
 }
 
+/** As healthchecks services have it: …/start, the address itself, …/fail. */
 export async function ping(url: string, what: PingSignal, signal: AbortSignal, reason = ''): Promise<void> {
   const request = what === 'fail' ? { body: clip(reason, LONGEST_REASON) } : { method: 'GET' as const }
-  await notifyOutside(pingAddress(url, what), { ...request, signal })
-}
-
-/** Where metrics go: the address names its group itself, or it is that of the Pushgateway alone. */
-function pushAddress(url: string): string {
-  return new URL(url).pathname.includes('/metrics/job') ? url : below(url, '/metrics/job/visibility_sync')
+  await notifyOutside(what === 'success' ? url : below(url, `/${what}`), { ...request, signal })
 }
 
 /**
@@ -71,7 +63,9 @@ function pushAddress(url: string): string {
  */
 export async function pushMetrics(url: string, text: string, isWhole: boolean, signal: AbortSignal): Promise<void> {
   const headers = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }
-  await notifyOutside(pushAddress(url), { method: isWhole ? 'PUT' : 'POST', body: text, headers, signal })
+  // The address names its group itself, or it is that of the Pushgateway alone.
+  const address = new URL(url).pathname.includes('/metrics/job') ? url : below(url, '/metrics/job/visibility_sync')
+  await notifyOutside(address, { method: isWhole ? 'PUT' : 'POST', body: text, headers, signal })
 }
 
 /** For the textfile collector of node_exporter, which may read at any moment: the file is whole or the one before. */

@@ -75,7 +75,6 @@ export class Scheduler {
     for (const duty of this.duties) if (duty.name === name) this.request(duty, 0)
   }
 
-  /** Starts other work; false if something is in progress. */
   tryRun(name: string, work: () => Promise<void>): boolean {
     if (this.activity !== undefined || this.stopped.signal.aborted) return false
     this.done = this.run(name, work, 0)

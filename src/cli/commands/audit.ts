@@ -1,6 +1,5 @@
 import { parseOptionalRange } from '../../app/backfill-request.ts'
 import { chooseProjects, requireDatabase } from '../../app/open-services.ts'
-import type { AuditedStream } from '../../audit/audit-project.ts'
 import { type AuditResult, runAudit } from '../../audit/run-audit.ts'
 import { dayOf } from '../../core/day.ts'
 import { count, listSome, streamDays } from '../../core/text.ts'
@@ -12,7 +11,6 @@ import { auditReport, runAndReport } from '../run-and-report.ts'
 import type { Part, Selection, Session } from '../session.ts'
 import { bad, good, renderTable, warning, wrap, wrapNote } from '../table.ts'
 
-/** `audit`: days whose warehouse sums differ from the service; with --repair they are read again. */
 export async function audit(session: Session, options: Selection & { repair?: boolean }): Promise<number> {
   const { config, clock, signal } = session
   const { project: projects, repair = false } = options
@@ -39,16 +37,12 @@ export async function audit(session: Session, options: Selection & { repair?: bo
 function render(result: AuditResult, repair: boolean, names: ProjectNames, width: number): Part[] {
   const compared = result.audited.filter(({ left_out }) => left_out === undefined)
   const leftOut = result.audited.filter(({ left_out }) => left_out !== undefined)
-  const table = renderTable<AuditedStream>(
-    [
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'days compared', align: 'right', value: (row) => row.days_compared },
-      { title: 'differ', align: 'right', value: (row) => row.differing.length },
-      { title: 'days', value: (row) => listSome(row.differing, 4) },
-    ],
-    compared,
-    { width, group: (row) => names.heading(row.project_id) },
-  )
+  const table = renderTable({ rows: compared, width, group: (row) => names.heading(row.project_id) }, [
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'days compared', value: (row) => row.days_compared },
+    { title: 'differ', value: (row) => row.differing.length },
+    { title: 'days', value: (row) => listSome(row.differing, 4) },
+  ])
   const reasons = [...new Set(leftOut.map(({ stream, left_out }) => `${stream}: ${left_out}`))]
   const days = compared.reduce((sum, row) => sum + row.days_compared, 0)
   const { repair: run } = result

@@ -44,7 +44,6 @@ import { bad, good, warning, wrap, wrapNote } from '../table.ts'
 
 const ALERT_MS = 10_000
 
-/** The tables that are filled besides those of the streams. */
 const TABLES_OF_ROWS = ['projects', 'brands', 'topics', 'tags', 'models', 'prompt_tags', 'prompt_suggestion_tags']
 
 interface Verdict {
@@ -56,7 +55,6 @@ interface Verdict {
 
 type AddVerdict = (what: string, work: () => Promise<string>, more?: Pick<Verdict, 'project_id'>) => Promise<boolean>
 
-/** `check`: one verdict each for configuration, key, every project, database and its privileges. */
 export async function check(
   session: Session,
   { spec, alerts }: { spec?: string; alerts?: boolean } = {},
@@ -100,10 +98,8 @@ async function checkSource(session: Session, addVerdict: AddVerdict): Promise<st
   const { config, clock, signal } = session
   let source: OpenSource | undefined
   const isAnswering = await addVerdict('source', async () => {
-    const soon = impatient(config)
-    const skipped = await resolveAllProjects(soon, signal)
-    Object.assign(config, { projects: soon.projects, all_projects: soon.all_projects })
-    source = await openSource(soon, clock)
+    const skipped = await resolveAllProjects(config, signal, impatient(config).source)
+    source = await openSource(impatient(config), clock)
     await expectAnswer(source, signal)
     return `${source.source}${skipped.length === 0 ? '' : `; deleted and ended projects are skipped: ${listSome(skipped, 20)}`}`
   })
@@ -177,7 +173,6 @@ export async function checkDatabase(
   return { known, notes, shown }
 }
 
-/** Things worth knowing of the rows that are there. */
 async function ledgerNotes(warehouse: Warehouse, config: Config, ids: readonly string[]): Promise<string[]> {
   const notes = await labelNotes(warehouse, ids, config.labels)
   notes.push(...(await ownBrandNotes(warehouse, await projectsWithoutOwn(warehouse, ids))))
@@ -191,7 +186,6 @@ async function ledgerNotes(warehouse: Warehouse, config: Config, ids: readonly s
   return notes
 }
 
-/** `check --spec`: what a published description of the service says of what is sent and read. */
 async function checkSpec(session: Session, from: string): Promise<number> {
   const { gone, different, added } = compareSpec(await readSpec(from, session.signal), session.streams.all)
   const ok = gone.length === 0
@@ -207,7 +201,6 @@ async function checkSpec(session: Session, from: string): Promise<number> {
   return ok ? 0 : 1
 }
 
-/** Which projects a restricted role sees, asked in the database. */
 async function restriction(warehouse: Warehouse, config: Config, { role, projects }: Restriction): Promise<string> {
   const closedSchemas = [warehouse.opsSchema, queueSchema(warehouse)]
   const unused = unusedRelations(config, await readFacts(warehouse, config))
@@ -237,18 +230,16 @@ function render(
   ]
 }
 
-/** The streams that are held, over all projects. */
 async function heldNotes(warehouse: Warehouse): Promise<string[]> {
   const { ranges } = await readHeld(warehouse)
   if (ranges.length === 0) return []
   const held = new Set(ranges.map(({ project_id, stream }) => streamKey(project_id, stream))).size
   const streams = [...new Set(ranges.map(({ stream }) => stream))]
   return [
-    `${count(held, 'stream')} held (${listSome(streams, 5)}): an answer would have deleted most rows; "npx visibility-sync status" shows how to let it through`,
+    `${count(held, 'stream')} held (${listSome(streams)}): an answer would have deleted most rows; "npx visibility-sync status" shows how to let it through`,
   ]
 }
 
-/** Topics or tags that reports show as ids, and the labels to copy that name them. */
 async function unnamedNotes(
   warehouse: Warehouse,
   kind: 'topic' | 'tag',
@@ -366,7 +357,7 @@ interface Privileges {
 }
 
 async function privileges(warehouse: Warehouse, config: Config, streams: StreamSet): Promise<string> {
-  const { schema, opsSchema } = warehouse
+  const { db, schema, opsSchema } = warehouse
   const queue = config.queue.mode === 'none' ? undefined : queueSchema(warehouse)
   const wanted = [schema, opsSchema, ...(queue === undefined ? [] : [queue])]
   // Tables that people keep beside ours in the schema for people are theirs alone.
@@ -383,7 +374,7 @@ async function privileges(warehouse: Warehouse, config: Config, streams: StreamS
         where nspname = any(${wanted}) and relkind in ('r', 'p') and (nspname <> ${schema} or relname = any(${tables}))
           and not (has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
             and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')) order by 1) as closed`.execute(
-    warehouse.db,
+    db,
   )
   const { may_temp, may_create, is_read_only, has_queue, schemas, closed } = rows[0]!
   if (is_read_only)

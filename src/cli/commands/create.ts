@@ -89,7 +89,6 @@ function refuseUnwritable(file: string): void {
   }
 }
 
-/** Options of a single request cannot be combined with `--from`. */
 function refuseBesideFile({ text, name, country, tag, topic, color }: CreateOptions): void {
   const given = Object.entries({ text, name, country, tag, topic, color }).find(([, value]) => value !== undefined)
   if (given !== undefined) throw new UsageError(`--${given[0]}: cannot be used with --from; write it into the file`)

@@ -7,7 +7,6 @@ import { passwordFile } from '../../warehouse/embedded/cluster.ts'
 import { stopEmbedded } from '../../warehouse/embedded/server.ts'
 import type { Session } from '../session.ts'
 
-/** `database`: keeps the embedded Postgres running until it is asked to stop. `database stop` stops one that was left behind. */
 export async function database(session: Session, _options: object, action?: string): Promise<number> {
   const { config, log } = session
   if (chooseDatabase(config) !== EMBEDDED)

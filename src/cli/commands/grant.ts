@@ -26,7 +26,6 @@ interface GrantOptions {
   keepSettings?: boolean
 }
 
-/** `grant`: read access for a BI tool's role, checked in the database before anything is claimed of it. */
 export async function grant(session: Session, options: GrantOptions): Promise<number> {
   const { role, project: projects, keepTimezone = false, keepSettings = false } = options
   if (options.revoke && projects !== undefined)
@@ -49,37 +48,33 @@ export async function grant(session: Session, options: GrantOptions): Promise<nu
     const { problems } = verdict
     const unrestricted = projects && (await listUnrestricted(warehouse))
     const ok = problems.length === 0
-    session.print(
-      {
-        ...{ ok, role, schema: warehouse.schema, projects: projects ?? 'all', ...verdict, unrestricted },
-        ...{ left_out: leftOut, statements },
-        time_zone: stateOf(zone, 'UTC'),
-        jit: stateOf(jit, 'off'),
-      },
-      [
-        ...statements.map((statement) => `${statement};`),
-        projects && `(and a policy and a grant for each of the ${verdict.relations} tables and views)`,
-        '',
-        ...problems.map((problem) => `✗ ${problem}`),
-        ok
-          ? `Checked: ${aboutAccess(warehouse, options, verdict)}`
-          : 'The statements were run, but the role may do more or less than it should: fix what is marked ✗ and run the command again.',
-        leftOut.length > 0 &&
-          `Left out: ${leftOut.join(', ')}. They are empty: this configuration does not fill them, or the service lists no channels. Run this command again once they are used.`,
-        unrestricted && `Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`,
-        aboutSetting(zone, {
-          kept: 'Its time zone was left as it is: if that is not UTC, BI tools may show days and weeks one day off.',
-          set: 'It reads this database in UTC, so that BI tools show days and weeks as they are; --keep-timezone leaves that alone.',
-          failed: 'Its time zone could not be set',
-          effect: 'If it is not UTC, BI tools may show days and weeks one day off',
-        }),
-        aboutSetting(jit, {
-          set: 'Its queries are not compiled (jit = off), which takes longer than running them; --keep-settings leaves that alone.',
-          failed: 'JIT could not be switched off for it',
-          effect: 'Its queries may take seconds longer',
-        }),
-      ],
-    )
+    const document = {
+      ...{ ok, role, schema: warehouse.schema, projects: projects ?? 'all', ...verdict, unrestricted },
+      ...{ left_out: leftOut, statements, time_zone: stateOf(zone, 'UTC'), jit: stateOf(jit, 'off') },
+    }
+    session.print(document, [
+      ...statements.map((statement) => `${statement};`),
+      projects && `(and a policy and a grant for each of the ${verdict.relations} tables and views)`,
+      '',
+      ...problems.map((problem) => `✗ ${problem}`),
+      ok
+        ? `Checked: ${aboutAccess(warehouse, options, verdict)}`
+        : 'The statements were run, but the role may do more or less than it should: fix what is marked ✗ and run the command again.',
+      leftOut.length > 0 &&
+        `Left out: ${leftOut.join(', ')}. They are empty: this configuration does not fill them, or the service lists no channels. Run this command again once they are used.`,
+      unrestricted && `Roles that see every project, as before: ${unrestricted.join(', ') || 'none'}.`,
+      aboutSetting(zone, {
+        kept: 'Its time zone was left as it is: if that is not UTC, BI tools may show days and weeks one day off.',
+        set: 'It reads this database in UTC, so that BI tools show days and weeks as they are; --keep-timezone leaves that alone.',
+        failed: 'Its time zone could not be set',
+        effect: 'If it is not UTC, BI tools may show days and weeks one day off',
+      }),
+      aboutSetting(jit, {
+        set: 'Its queries are not compiled (jit = off), which takes longer than running them; --keep-settings leaves that alone.',
+        failed: 'JIT could not be switched off for it',
+        effect: 'Its queries may take seconds longer',
+      }),
+    ])
     return ok ? 0 : 1
   })
 }

@@ -10,7 +10,6 @@ import { renderTable } from '../table.ts'
 
 const DOCS = packageFile('docs/')
 
-/** `help`: a page of the docs, or the list of all. They are part of every installation. */
 export async function help(session: Session, _options: object, topic?: string): Promise<number> {
   const pages = readdirSync(DOCS, { recursive: true, encoding: 'utf8' }).filter((path) => /(?<!README)\.md$/.test(path))
   const topics = pages.sort().map((path) => {
@@ -18,13 +17,10 @@ export async function help(session: Session, _options: object, topic?: string): 
     return { topic: basename(path, '.md'), title: text.slice(2, text.indexOf('\n')), text }
   })
   if (topic === undefined) {
-    const table = renderTable<(typeof topics)[number]>(
-      [
-        { title: 'topic', value: (row) => row.topic },
-        { title: 'page', value: (row) => row.title },
-      ],
-      topics,
-    )
+    const table = renderTable({ rows: topics }, [
+      { title: 'topic', value: (row) => row.topic },
+      { title: 'page', value: (row) => row.title },
+    ])
     const listed = topics.map(({ text: _text, ...row }) => row)
     session.print({ topics: listed }, [
       table,

@@ -39,7 +39,6 @@ const ID = /^[\w.:-]{1,255}$/
 const MOST_SHOWN = 12
 // One request each.
 const MOST_PROJECTS_WITH_BRANDS = 20
-const CRONS = { hour: undefined, six: '15 */6 * * *', day: '0 6 * * *' }
 
 export async function askQuestions(session: Session): Promise<Answers> {
   const { signal, log, clock } = session
@@ -212,15 +211,8 @@ export async function askQuestions(session: Session): Promise<Answers> {
     }
     if (found.length === 0) return []
     const message = 'Which brands are your own?'
-    const shown = {
-      message,
-      options,
-      initialValues: [...own],
-      required: false,
-      selectableGroups: false,
-      maxItems: MOST_SHOWN,
-    }
-    const picked = answered(await prompts.groupMultiselect({ ...shown, ...terminal }))
+    const shown = { message, options, initialValues: [...own], maxItems: MOST_SHOWN, ...terminal }
+    const picked = answered(await prompts.groupMultiselect({ ...shown, required: false, selectableGroups: false }))
     return found.flatMap((brand) => {
       const isPicked = picked.includes(brand.id)
       return isPicked || own.has(brand.id) ? [{ ...brand, own: isPicked }] : []
@@ -229,19 +221,15 @@ export async function askQuestions(session: Session): Promise<Answers> {
 
   async function chooseSchedule(): Promise<Answers['schedule']> {
     const { timeZone } = Intl.DateTimeFormat().resolvedOptions()
-    const every = answered(
-      await prompts.select<keyof typeof CRONS>({
-        message: 'How often does "serve" sync?',
-        options: [
-          { value: 'hour', label: 'every hour' },
-          { value: 'six', label: 'every six hours' },
-          { value: 'day', label: `every day at 6:00 (${timeZone})` },
-        ],
-        ...terminal,
-      }),
-    )
-    const cron = CRONS[every]
-    return cron === undefined ? undefined : { cron, timezone: timeZone }
+    const message = 'How often does "serve" sync?'
+    const options = [
+      // The default.
+      { value: '', label: 'every hour' },
+      { value: '15 */6 * * *', label: 'every six hours' },
+      { value: '0 6 * * *', label: `every day at 6:00 (${timeZone})` },
+    ]
+    const cron = answered(await prompts.select({ message, options, ...terminal }))
+    return cron === '' ? undefined : { cron, timezone: timeZone }
   }
 }
 

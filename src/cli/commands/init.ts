@@ -17,7 +17,6 @@ const VARIABLES = [
   ['DATABASE_URL', 'postgres://…', 'the warehouse, Postgres 15 or later'],
 ] as const
 
-/** `init`: writes a configuration from the answers of a person, or one in which every setting is explained. */
 export async function init(
   session: Session,
   { force, full, yes }: { force?: boolean; full?: boolean; yes?: boolean },

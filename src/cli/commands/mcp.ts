@@ -2,7 +2,6 @@ import { openWarehouse, requireDatabase } from '../../app/open-services.ts'
 import { untilStopped } from '../../core/waiting.ts'
 import type { Session } from '../session.ts'
 
-/** `mcp`: answers questions on standard input and output until the input ends. */
 export async function mcp(session: Session): Promise<number> {
   const [{ answerOnStdio }, database] = await Promise.all([import('../../mcp/server.ts'), openMcpDatabase(session)])
   try {

@@ -10,7 +10,6 @@ import { readProjectNames, refuseUnread } from '../project-names.ts'
 import type { Session } from '../session.ts'
 import { readUse } from './pack.ts'
 
-/** `metabase`: the connection, questions, models, metrics and a dashboard in a Metabase, made once and then kept up to date. */
 export async function metabase(session: Session, { url, project }: { url: string; project?: string }): Promise<number> {
   const { metabase: settings, warehouse, allow_http, redactor } = session.config
   if (!/^https?:\/\//.test(url) || !URL.canParse(url))

@@ -33,25 +33,24 @@ export async function migrate(session: Session, options: { moveSource?: boolean 
     const isCurrent = applied.length + reportsMade.length + repaired.length + views.made.length === 0
     // The tables can be made before it is known what fills them.
     const next = chosenSource(config) && (await makePlan(session, {})).document
-    session.print(
-      {
-        ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
-        ...{ views_left_out: views.left, views_empty: views.empty, source_moved_from: movedFrom ?? null },
-        next_sync_requests: next?.requests ?? null,
-      },
-      [
-        ...(isCurrent
-          ? [`Nothing to do: ${shown} is up to date.`]
-          : [
-              listed(`${count(applied.length, 'migration')} applied to ${shown}`, applied),
-              listed(`${count(reportsMade.length, 'report table')} made`, reportsMade),
-              listed(`${count(views.made.length, 'view')} made or replaced`, views.made),
-            ]),
-        ...repaired.map((note) => `Repaired: ${note}`),
-        movedFrom && `The source moved from ${movedFrom} to ${address}`,
-        ...(isCurrent ? withoutReasons(views) : [...withReasons(views), next && nextSync(next)]),
-      ],
-    )
+    const document = {
+      ...{ warehouse: shown, applied, reports_made: reportsMade, views_made: views.made, repaired },
+      ...{ views_left_out: views.left, views_empty: views.empty, source_moved_from: movedFrom ?? null },
+      next_sync_requests: next?.requests ?? null,
+    }
+    session.print(document, [
+      ...(isCurrent
+        ? [`Nothing to do: ${shown} is up to date.`]
+        : [
+            listed(`${count(applied.length, 'migration')} applied to ${shown}`, applied),
+            listed(`${count(reportsMade.length, 'report table')} made`, reportsMade),
+            listed(`${count(views.made.length, 'view')} made or replaced`, views.made),
+          ]),
+      ...repaired.map((note) => `Repaired: ${note}`),
+      movedFrom && `The source moved from ${movedFrom} to ${address}`,
+      ...aboutViews(views, isCurrent),
+      !isCurrent && next && nextSync(next),
+    ])
     return 0
   } finally {
     await close()
@@ -62,19 +61,14 @@ const nextSync = (plan: Plan) => `Next sync: ${aboutRequests(plan).toLowerCase()
 
 const listed = (what: string, names: readonly string[]) => what + (names.length > 0 ? `: ${names.join(', ')}` : '')
 
-function withoutReasons({ left, empty }: ViewResult): (string | false)[] {
-  const line = (what: string, views: readonly { name: string }[]) =>
-    views.length > 0 &&
-    `${listed(
-      what,
-      views.map(({ name }) => name),
-    )}; --json has the reasons`
-  return [line('Left out', left), line('Empty', empty)]
-}
-
-function withReasons({ left, empty }: ViewResult): string[] {
-  return [
-    ...left.map(({ name, reason }) => `Left out: the view ${name}, which ${reason}`),
-    ...empty.map(({ name, reason }) => `Empty: the view ${name}, which ${reason}`),
-  ]
+function aboutViews({ left, empty }: ViewResult, isShort: boolean): string[] {
+  const kinds = [
+    ['Left out', left],
+    ['Empty', empty],
+  ] as const
+  return kinds.flatMap(([what, views]) => {
+    const names = views.map(({ name }) => name)
+    if (isShort) return names.length > 0 ? [`${listed(what, names)}; --json has the reasons`] : []
+    return views.map(({ name, reason }) => `${what}: the view ${name}, which ${reason}`)
+  })
 }

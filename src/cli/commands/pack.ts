@@ -20,7 +20,6 @@ interface PackOptions {
 /** Lists the files of a pack with their digests, so that the next run can distinguish them from other files. */
 const MANIFEST = 'visibility-sync-pack.json'
 
-/** `pack`: writes the files for another tool, as the configuration needs them. */
 export async function pack(session: Session, options: PackOptions, tool: Tool): Promise<number> {
   const { out, project = [], force = false } = options
   for (const id of project) {
@@ -42,7 +41,6 @@ export async function pack(session: Session, options: PackOptions, tool: Tool): 
   return 0
 }
 
-/** Reads which relations are unused and which views have channels. Returns the defaults without a database. */
 export async function readUse({ config, log }: Session, projects: readonly string[] = []): Promise<Use> {
   const nothing: Use = { channelViews: new Set(), unused: unusedRelations(config) }
   if (!hasDatabase(config)) return nothing
@@ -93,7 +91,6 @@ function writePack(folder: string, files: Record<string, string>, force: boolean
   }
 }
 
-/** The files of an earlier pack with their digests; undefined if the folder holds none. */
 function readManifest(folder: string): Record<string, string> | undefined {
   if (!existsSync(join(folder, MANIFEST))) return undefined
   const text = readFileSync(join(folder, MANIFEST), 'utf8')
@@ -116,7 +113,7 @@ function refuseOthersFiles(folder: string, paths: string[], before: Record<strin
   })
   if (changed.length > 0)
     throw refuse(
-      `in ${folder}, ${listSome(changed, 5)} changed since the command wrote it; --force overwrites or removes it`,
+      `in ${folder}, ${listSome(changed)} changed since the command wrote it; --force overwrites or removes it`,
     )
 }
 

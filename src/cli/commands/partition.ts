@@ -16,7 +16,6 @@ interface Moved {
   rows: number
 }
 
-/** `partition`: moves report tables without partitions into monthly partitions. May be stopped and started again at any time. */
 export async function partition(session: Session): Promise<number> {
   const { config, log, version, signal } = session
   if (config.warehouse.partition !== 'month')
@@ -34,14 +33,11 @@ export async function partition(session: Session): Promise<number> {
     })
     const complete = unfinished.length === 0
     const rows = moved.reduce((sum, table) => sum + table.rows, 0)
-    const table = renderTable<Moved>(
-      [
-        { title: 'table', value: (row) => row.table },
-        { title: 'months', align: 'right', value: (row) => row.months },
-        { title: 'rows', align: 'right', value: (row) => row.rows },
-      ],
-      moved,
-    )
+    const table = renderTable({ rows: moved }, [
+      { title: 'table', value: (row) => row.table },
+      { title: 'months', value: (row) => row.months },
+      { title: 'rows', value: (row) => row.rows },
+    ])
     session.print({ complete, moved, unfinished }, [
       moved.length === 0 ? 'Nothing was left to move.' : table,
       complete
@@ -52,7 +48,6 @@ export async function partition(session: Session): Promise<number> {
   })
 }
 
-/** Returns what was moved of each table, and the tables that are not finished. */
 async function moveTables(
   { config, log }: Session,
   warehouse: Warehouse,

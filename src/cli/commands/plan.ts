@@ -30,7 +30,6 @@ const WHOLE_LIST = 'the whole list'
 
 type Planned = Omit<PlanRow, 'project_id' | 'stream'>
 
-/** `plan`: the windows that a run would read. Sends no request and changes nothing. */
 export async function plan(session: Session, options: Selection): Promise<number> {
   const { document, names } = await makePlan(session, options)
   session.print(document, render(document, names, session.width))
@@ -139,20 +138,16 @@ export function aboutRequests(plan: Plan): string {
 
 function render(plan: Plan, names: ProjectNames, width: number): Part[] {
   const { streams: rows, source } = plan
-  const table = renderTable<PlanRow>(
-    [
-      { title: 'stream', value: (row) => row.stream },
-      {
-        title: 'days due',
-        align: 'right',
-        value: (row) => (row.windows[0] === WHOLE_LIST || row.stream === CONTENTS ? '–' : row.due_days),
-      },
-      { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'at least ' : ''}${row.requests}` },
-      { title: 'windows, newest first', value: (row) => shortList(row.windows) },
-    ],
-    rows,
-    { width, group: (row) => names.heading(row.project_id) },
-  )
+  const table = renderTable({ rows, width, group: (row) => names.heading(row.project_id) }, [
+    { title: 'stream', value: (row) => row.stream },
+    {
+      title: 'days due',
+      align: 'right',
+      value: (row) => (row.windows[0] === WHOLE_LIST || row.stream === CONTENTS ? '–' : row.due_days),
+    },
+    { title: 'requests', align: 'right', value: (row) => `${row.guessed ? 'at least ' : ''}${row.requests}` },
+    { title: 'windows, newest first', value: (row) => shortList(row.windows) },
+  ])
   const about = `${aboutRequests(plan)}; nothing was read or changed.`
   const note =
     'Nothing is known yet of some streams. The first window of each shows how many days fit a page: the more rows a day has, the more requests.'

@@ -38,13 +38,12 @@ interface QuarantineOptions extends Selection {
   because?: string
 }
 
-/** Works with a warehouse that has a ledger; without one, there is nothing to do. */
+/** Works with a warehouse that has a ledger; without one, there is nothing to do: 0. */
 async function withLedger<T>(
   session: Session,
   { stream = [], project = [] }: QuarantineOptions,
   work: (warehouse: Warehouse) => Promise<T>,
-  otherwise: T,
-): Promise<T> {
+): Promise<T | 0> {
   const { config, signal } = session
   return withExisting(session, async (warehouse, shown) => {
     const isReady = await withRetries(warehouse, signal, async () => {
@@ -58,7 +57,7 @@ async function withLedger<T>(
     })
     if (isReady) return await work(warehouse)
     session.print({ groups: [], entries: [] }, `No rows in quarantine: nothing was synced into ${shown} yet.`)
-    return otherwise
+    return 0
   })
 }
 
@@ -69,130 +68,103 @@ function filterOf({ stream = [], project = [], reason, dismissed }: QuarantineOp
 const LISTED = 200
 const NEXT = 'Next: npx visibility-sync quarantine show ID           one row as it came, and why it failed'
 
-/** `quarantine list`: the rows that failed validation, by reason, or with `--each` one by one. */
 export function quarantineList(session: Session, options: QuarantineOptions): Promise<number> {
-  return withLedger(
-    session,
-    options,
-    async (warehouse) => {
-      const filter: QuarantineFilter = { ...filterOf(options), ...(options.all ? { state: 'all' } : {}) }
-      const groups = await groupQuarantine(warehouse, filter)
-      const limit = session.json ? {} : { limit: LISTED + 1 }
-      const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
-      const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
-      const text = () =>
-        options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width, options.all)
-      session.print({ groups, entries }, groups.length === 0 ? `No ${kind}rows in quarantine.` : text())
-      return 0
-    },
-    0,
-  )
+  return withLedger(session, options, async (warehouse) => {
+    const filter: QuarantineFilter = { ...filterOf(options), ...(options.all ? { state: 'all' } : {}) }
+    const groups = await groupQuarantine(warehouse, filter)
+    const limit = session.json ? {} : { limit: LISTED + 1 }
+    const entries = session.json || options.each ? await listQuarantine(warehouse, { ...filter, ...limit }) : []
+    const kind = options.all ? '' : options.dismissed ? 'dismissed ' : 'open '
+    const text = () =>
+      options.each ? renderEntries(entries, session.width) : renderGroups(groups, session.width, options.all)
+    session.print({ groups, entries }, groups.length === 0 ? `No ${kind}rows in quarantine.` : text())
+    return 0
+  })
 }
 
 function renderGroups(groups: QuarantineGroup[], width: number, isAll = false): Part[] {
-  const table = renderTable<QuarantineGroup>(
-    [
-      { title: 'rows', align: 'right', value: (row) => row.rows },
-      ...(isAll ? [{ title: 'open', align: 'right' as const, value: (row: QuarantineGroup) => row.open }] : []),
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'projects', align: 'right', value: (row) => row.projects.length },
-      { title: 'days', value: daysOf },
-      { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
-      { title: 'reason', value: (row) => clip(row.reason, 80) },
-    ],
-    groups,
-    { width },
-  )
+  const table = renderTable({ rows: groups, width }, [
+    { title: 'rows', value: (row) => row.rows },
+    ...(isAll ? [{ title: 'open', value: (row: QuarantineGroup) => row.open }] : []),
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'projects', value: (row) => row.projects.length },
+    { title: 'days', value: (row) => daysOf(row) },
+    { title: 'e.g.', align: 'right', value: (row) => String(row.example_id) },
+    { title: 'reason', value: (row) => clip(row.reason, 80) },
+  ])
   return [table, '', NEXT, '      npx visibility-sync quarantine dismiss --help    rows that will never load']
 }
 
 function renderEntries(entries: QuarantineEntry[], width: number): Part[] {
-  const table = renderTable<QuarantineEntry>(
-    [
-      { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
-      { title: 'rows', align: 'right', value: (row) => row.occurrences },
-      { title: 'project', value: (row) => row.project_id },
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'day', value: daysOf },
-      { title: 'seen', align: 'right', value: (row) => row.times_seen },
-      { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
-      { title: 'state', value: (row) => row.resolution ?? 'open' },
-      { title: 'reason', value: (row) => clip(row.reason, 80) },
-    ],
-    entries.slice(0, LISTED),
-    { width },
-  )
+  const table = renderTable({ rows: entries.slice(0, LISTED), width }, [
+    { title: 'id', align: 'right', value: (row) => String(row.quarantine_id) },
+    { title: 'rows', value: (row) => row.occurrences },
+    { title: 'project', value: (row) => row.project_id },
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'day', value: (row) => daysOf(row) },
+    { title: 'seen', value: (row) => row.times_seen },
+    { title: 'last seen (UTC)', value: (row) => row.last_seen_at.toISOString().slice(0, 16).replace('T', ' ') },
+    { title: 'state', value: (row) => row.resolution ?? 'open' },
+    { title: 'reason', value: (row) => clip(row.reason, 80) },
+  ])
   return [table, entries.length > LISTED && `… more than ${LISTED}; --json shows all`, '', NEXT]
 }
 
-/** `quarantine dismiss`: rows that will never load no longer make runs partial. */
 export function quarantineDismiss(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const numbers = ids.map(parseId)
   const because = options.because?.trim() ?? ''
   if (because === '') throw new UsageError('quarantine dismiss: say why with --because "…"; it is kept with the rows')
   if (numbers.length === 0 && options.stream === undefined && options.reason === undefined)
     throw new UsageError('quarantine dismiss: name what to dismiss: ids, --reason "…" or --stream NAME')
-  return withLedger(
-    session,
-    options,
-    async (warehouse) => {
-      const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
-      const text = [
-        `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
-        'Next: npx visibility-sync sync   reads their days again without them',
-        'Undo: npx visibility-sync quarantine retry --dismissed',
-      ]
-      session.print(
-        { dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because },
-        dismissed.length === 0 ? 'Nothing to dismiss: no open row in quarantine matches.' : text,
-      )
-      return 0
-    },
-    0,
-  )
+  return withLedger(session, options, async (warehouse) => {
+    const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
+    const text = [
+      `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
+      'Next: npx visibility-sync sync   reads their days again without them',
+      'Undo: npx visibility-sync quarantine retry --dismissed',
+    ]
+    session.print(
+      { dismissed: dismissed.map(({ quarantine_id }) => quarantine_id), because },
+      dismissed.length === 0 ? 'Nothing to dismiss: no open row in quarantine matches.' : text,
+    )
+    return 0
+  })
 }
 
 function daysOf({ from_date, to_date }: Pick<QuarantineEntry, 'from_date' | 'to_date'>): string {
   return from_date === null || to_date === null ? 'whole list' : showRange({ from: from_date, to: to_date })
 }
 
-/** `quarantine show`: one row as it came, and why it failed. */
 export function quarantineShow(session: Session, _options: object, id: string): Promise<number> {
   const number = parseId(id)
-  return withLedger(
-    session,
-    {},
-    async (warehouse) => {
-      const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
-      if (entry === undefined)
-        throw new UsageError(
-          `quarantine show: got ${number}; there is no such entry ("npx visibility-sync quarantine list --all" lists them)`,
-        )
-      const { first_seen_at, last_seen_at, resolved_at, dismissed_because } = entry
-      session.print(entry, [
-        `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${daysOf(entry)}`,
-        `Reason:     ${entry.reason}`,
-        `Seen:       ${count(entry.times_seen, 'time')}, first ${first_seen_at.toISOString()}, last ${last_seen_at.toISOString()} (run ${entry.run_id})`,
-        dismissed_because !== null && `Dismissed:  ${dismissed_because}`,
-        `State:      ${resolved_at === null ? 'open' : `${entry.resolution}, ${resolved_at.toISOString()}`}`,
-        '',
-        JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2),
-      ])
-      return 0
-    },
-    0,
-  )
+  return withLedger(session, {}, async (warehouse) => {
+    const [entry] = await listQuarantine(warehouse, { ids: [number], state: 'all' })
+    if (entry === undefined)
+      throw new UsageError(
+        `quarantine show: got ${number}; there is no such entry ("npx visibility-sync quarantine list --all" lists them)`,
+      )
+    const { first_seen_at, last_seen_at, resolved_at, dismissed_because } = entry
+    session.print(entry, [
+      `Entry ${entry.quarantine_id}: ${entry.stream} of ${entry.project_id}, ${daysOf(entry)}`,
+      `Reason:     ${entry.reason}`,
+      `Seen:       ${count(entry.times_seen, 'time')}, first ${first_seen_at.toISOString()}, last ${last_seen_at.toISOString()} (run ${entry.run_id})`,
+      dismissed_because !== null && `Dismissed:  ${dismissed_because}`,
+      `State:      ${resolved_at === null ? 'open' : `${entry.resolution}, ${resolved_at.toISOString()}`}`,
+      '',
+      JSON.stringify(JSON.parse(safeJson(entry.raw)), null, 2),
+    ])
+    return 0
+  })
 }
 
 const MOST_REASONS = 20
 
-/** `quarantine retry`: reads the days of the rows again, and loads what passes now. */
 export async function quarantineRetry(session: Session, options: QuarantineOptions, ids: string[]): Promise<number> {
   const filter = { ...filterOf(options), ids: ids.map(parseId) }
   const { signal } = session
   const reopen = (warehouse: Warehouse) => withRetries(warehouse, signal, () => reopenForRetry(warehouse, filter))
-  const entries = await withLedger(session, options, reopen, undefined)
-  if (entries === undefined) return 0
+  const entries = await withLedger(session, options, reopen)
+  if (entries === 0) return 0
   const reading = readingOf(entries, session.streams.named())
   if (reading.streams.length === 0) {
     printRetry(session, retryResult(entries, entries, []))

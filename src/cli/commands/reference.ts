@@ -18,7 +18,6 @@ interface ReferenceOptions {
   extras?: boolean
 }
 
-/** `reference`: the reference service on its own, until it is asked to stop. */
 export async function reference(session: Session, options: ReferenceOptions): Promise<number> {
   const { host, port, fault = [] } = options
   const world = createWorld(options)

@@ -5,7 +5,6 @@ import { secondsOf } from '../../core/text.ts'
 import { untilStopped, waitAtMost } from '../../core/waiting.ts'
 import { lastRunHeads } from '../../ledger/runs.ts'
 import { mcpRoutes } from '../../mcp/http.ts'
-import { channelsOf } from '../../observe/channels.ts'
 import { createMetrics } from '../../observe/metrics.ts'
 import { createCron } from '../../schedule/cron.ts'
 import { DatabaseWatch } from '../../schedule/database-watch.ts'
@@ -28,7 +27,6 @@ const LAST_REPORTS_MS = 3000
 const WATCH_POOL = { name: 'visibility-sync watch', connections: 1, waiting: 16, patienceMs: 3000, limitMs: 3000 }
 const PAGE_POOL = { name: 'visibility-sync pages', connections: 2, waiting: 256, patienceMs: 5000, limitMs: 10_000 }
 
-/** `serve`: the scheduler, with the status page, health and metrics over HTTP, until it is asked to stop. */
 export async function serve(session: Session, options: { host?: string; port?: number }): Promise<number> {
   // If the database is away, the command waits for it: the pages report it meanwhile.
   return withServices({ ...session, unchecked: true }, (open) => serveWith(session, open, options))
@@ -36,12 +34,13 @@ export async function serve(session: Session, options: { host?: string; port?: n
 
 async function serveWith(session: Session, open: Open, options: { host?: string; port?: number }): Promise<number> {
   const { config, log, clock, monotonic, version, width } = session
+  const { host = config.serve.host, port = config.serve.port } = options
   const ended = new AbortController()
   const watchPool = createSidePool(open.warehouse, WATCH_POOL)
   const pagePool = createSidePool(open.warehouse, PAGE_POOL)
   const watch = new DatabaseWatch({ pool: watchPool, clock, monotonic, log })
   const view = new View({ services: open, projects: open.projects, pool: pagePool, watch, monotonic })
-  const alerts = alertsOf(session, channelsOf(config), {
+  const alerts = alertsOf(session, {
     warehouse: open.database.shown,
     nameOf: (id) => view.latest?.names.get(id) ?? id,
     clock: () => watch.now(),
@@ -67,7 +66,7 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
     version,
     warehouse: open.database.shown,
     maxStalenessMs,
-    hosts: [options.host ?? config.serve.host, hostname(), ...config.serve.hosts],
+    hosts: [host, hostname(), ...config.serve.hosts],
     token: config.token,
     routes: (app, guard) =>
       mcpRoutes(app, guard, { config, clock, log, version, warehouse: reader?.warehouse ?? open.warehouse }),
@@ -85,8 +84,6 @@ async function serveWith(session: Session, open: Open, options: { host?: string;
   }
   const alerting = setInterval(() => void afterRun.alertForState().catch(() => {}), ALERT_EVERY_MS)
   try {
-    const host = options.host ?? config.serve.host
-    const port = options.port ?? config.serve.port
     const address = await server.listen({ host, port }).catch((error: unknown) => {
       const advice = 'choose another one by --host and --port, or serve.host and serve.port'
       throw new UsageError(`serve: cannot listen on ${host}:${port} (${codeOf(error) ?? messageOf(error)}); ${advice}`)
@@ -155,7 +152,6 @@ function serveSchedule({ config, clock, log }: Session, open: Open, runs: ServeR
   }
 }
 
-/** True if the last time of the schedule passed without a sync. */
 async function isSyncDue(pool: SidePool, previous: Date | undefined): Promise<boolean> {
   const heads = await pool.read((warehouse) => lastRunHeads(warehouse, 20))
   const last = heads.find(({ command, outcome }) => command === 'sync' && outcome !== 'interrupted')

@@ -19,11 +19,10 @@ import type { Warehouse } from '../../warehouse/connect.ts'
 import { problemsOf, projectsByHealth, REMEDIES, streamHealth } from '../../web/health.ts'
 import { type ProjectNames, projectNames, readProjectIds, readProjectNames } from '../project-names.ts'
 import type { Part, Session } from '../session.ts'
-import { bad, good, renderTable, warning, wrap } from '../table.ts'
+import { good, paintOutcome, renderTable, warning, wrap } from '../table.ts'
 
 const MOST_LISTED = 40
 
-/** `status`: freshness, coverage, what is held or quarantined, and the last runs. */
 export async function status(session: Session, options: { runs: number }): Promise<number> {
   const { config, clock, width } = session
   return withExisting(session, async (warehouse, shown) => {
@@ -50,7 +49,6 @@ export async function status(session: Session, options: { runs: number }): Promi
   })
 }
 
-/** The status of what is configured, with the last runs. */
 export async function readOwnStatus(session: Session, warehouse: Warehouse, runs: number): Promise<Status | undefined> {
   const { config, clock, command } = session
   const projects = await projectsShown(session, warehouse)
@@ -114,7 +112,6 @@ interface Printed extends Status {
 function render(found: Printed, shown: Shown): Part[] {
   const { names, width, now } = shown
   const of = ({ stream, project_id }: { stream: string; project_id: string }) => `${stream} of ${names.of(project_id)}`
-  const day = (date: Date) => date.toISOString().slice(0, 10)
   const workers = found.queue?.workers ?? []
   const workerText = (worker: QueueStatus['workers'][number]) => {
     const trouble = worker.reason === null ? '' : `, backing off: ${clip(worker.reason, 100)}`
@@ -132,10 +129,7 @@ function render(found: Printed, shown: Shown): Part[] {
       byAccept(found.held).map((group) => {
         const [{ project_id, from, to, accept }] = group
         const since = new Date(Math.min(...group.map((held) => held.since.getTime()))).toISOString().slice(0, 16)
-        const streams = listSome(
-          group.map(({ stream }) => stream),
-          5,
-        )
+        const streams = listSome(group.map(({ stream }) => stream))
         return [`${of({ stream: streams, project_id })}, ${from}..${to}, since ${since}Z; to let it through:`, accept]
       }),
     ],
@@ -151,7 +145,7 @@ function render(found: Printed, shown: Shown): Part[] {
       'Quarantined rows ("npx visibility-sync quarantine list" shows them)',
       found.quarantine.map(
         (entry) =>
-          `${of(entry)}: ${quarantinedText(entry)}, since ${day(entry.oldest)}; e.g. ${clip(entry.example, 100)}`,
+          `${of(entry)}: ${quarantinedText(entry)}, since ${dayOf(entry.oldest)}; e.g. ${clip(entry.example, 100)}`,
       ),
     ],
     [
@@ -202,43 +196,32 @@ function ago(date: Date | null, now: Date): string {
 
 function streamTable(found: Status, { names, width, now, maxStalenessMs }: Shown): string {
   const troubles = (row: StreamStatus) => streamHealth(row, now, maxStalenessMs).words
-  return renderTable<StreamStatus>(
-    [
-      { title: '', value: (row) => (troubles(row).length === 0 ? good('✓') : warning('!')) },
-      { title: 'stream', value: (row) => row.stream },
-      { title: 'last read', value: (row) => ago(row.last_read_at, now) },
-      { title: 'first day', value: (row) => row.first_day ?? '–', drop: 2 },
-      { title: 'last day', value: (row) => row.last_day ?? '–' },
-      { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read), drop: 1 },
-      { title: 'missing', align: 'right', value: (row) => row.days_missing ?? '–' },
-      { title: 'rows', align: 'right', value: (row) => row.rows },
-    ],
-    found.streams,
-    {
-      width,
-      group: (row) => names.heading(row.project_id),
-      note: (row) => troubles(row).join(', '),
-    },
-  )
+  const group = (row: StreamStatus) => names.heading(row.project_id)
+  const note = (row: StreamStatus) => troubles(row).join(', ')
+  return renderTable({ rows: found.streams, width, group, note }, [
+    { title: '', value: (row) => (troubles(row).length === 0 ? good('✓') : warning('!')) },
+    { title: 'stream', value: (row) => row.stream },
+    { title: 'last read', value: (row) => ago(row.last_read_at, now) },
+    { title: 'first day', value: (row) => row.first_day ?? '–', drop: 2 },
+    { title: 'last day', value: (row) => row.last_day ?? '–' },
+    { title: 'days', align: 'right', value: (row) => (row.days_missing === null ? '–' : row.days_read), drop: 1 },
+    { title: 'missing', align: 'right', value: (row) => row.days_missing ?? '–' },
+    { title: 'rows', value: (row) => row.rows },
+  ])
 }
 
 function runTable(runs: Status['runs'], width: number): string {
-  const paint = { complete: good, partial: warning, interrupted: warning, failed: bad }
-  return renderTable<Status['runs'][number]>(
-    [
-      { title: 'run', align: 'right', value: (run) => String(run.run_id) },
-      { title: 'command', value: (run) => run.command },
-      { title: 'started (UTC)', value: (run) => run.started_at.toISOString().slice(0, 19).replace('T', ' ') },
-      {
-        title: 'took',
-        value: (run) =>
-          run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
-      },
-      { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paint[run.outcome](run.outcome)) },
-    ],
-    runs,
-    { width, note: (run) => run.reason ?? undefined },
-  )
+  return renderTable({ rows: runs, width, note: (run) => run.reason ?? undefined }, [
+    { title: 'run', align: 'right', value: (run) => String(run.run_id) },
+    { title: 'command', value: (run) => run.command },
+    { title: 'started (UTC)', value: (run) => run.started_at.toISOString().slice(0, 19).replace('T', ' ') },
+    {
+      title: 'took',
+      value: (run) =>
+        run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000),
+    },
+    { title: 'outcome', value: (run) => (run.outcome === null ? 'running' : paintOutcome[run.outcome](run.outcome)) },
+  ])
 }
 
 function queueText({ waiting, active, oldest }: QueueStatus, workers: number, now: Date): string {

@@ -19,8 +19,8 @@ const RUNS = 20
 const WINDOWS = 5
 
 /**
- * `support-bundle`: one file for a bug report. A section that cannot be read contains the error instead. The file has names of
- * projects, counts and reasons of failures, but no rows of reports or of the quarantine.
+ * A section that cannot be read contains the error instead. The file has names of projects, counts and reasons of failures,
+ * but no rows of reports or of the quarantine.
  */
 export async function supportBundle(session: Session, options: { output?: string }): Promise<number> {
   const { config, clock } = session

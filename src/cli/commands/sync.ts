@@ -72,7 +72,6 @@ interface BackfillOptions extends Selection {
   acceptDeletes?: boolean
 }
 
-/** `backfill`: re-reads a range of days, or only its missing ones. */
 export function backfill(session: Session, options: BackfillOptions): Promise<number> {
   const today = dayOf(session.clock())
   const range = parseRange(options, session.config, today)

@@ -16,7 +16,7 @@ const PATIENCE_SECONDS = 5
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 5000
 
-/** `worker`: takes windows from the shared queue until it is asked to stop. A database that is away is waited for. */
+/** A database that is away is waited for. */
 export async function worker(
   session: Session,
   options: { concurrency?: number; heartbeatFile?: string },

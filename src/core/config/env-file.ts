@@ -16,7 +16,6 @@ export function envFile(configuration: string): string {
   return resolve(configuration) === resolve(DEFAULT_FILE) ? '.env' : join(dirname(configuration), '.env')
 }
 
-/** The environment, and what only the file `.env` beside the configuration sets. */
 export function withEnvFile(configuration: string, env: NodeJS.ProcessEnv): Variables {
   const file = envFile(configuration)
   const found = Object.entries(readVariables(file)).filter(([name]) => !isSet(name, env))

@@ -4,8 +4,6 @@ import { SECRET_ADDRESS, SECRET_NAME } from './secrets.ts'
 import { everySetting } from './settings.ts'
 import { given, ONLY_VARIABLES, PLACEHOLDER, VARIABLES } from './variables.ts'
 
-/* The settings as they were understood, for people who wonder why something happens. */
-
 export interface Explained {
   /** As in docs/reference/configuration.md; parts of lists by index: "reports.0.name". */
   setting: string

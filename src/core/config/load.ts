@@ -67,7 +67,6 @@ const ALL_VARIABLES = [
   ...[...Object.values(VARIABLES), ...Object.keys(ONLY_VARIABLES)],
   ...SECRET_VARIABLES.map((name) => `${name}_FILE`),
 ]
-const LONG_VARIABLES = ALL_VARIABLES.filter((name) => name.length > 10)
 const OUR_VARIABLES = ALL_VARIABLES.filter((name) => name.startsWith('VISIBILITY_'))
 
 /** Names that a report may not take: they belong to other tables or views of the schema. */
@@ -106,12 +105,10 @@ function secretsOfVariable(name: string, value: string | undefined): string[] {
   return name.endsWith('_URL') ? secretsOfAddress(value) : [value]
 }
 
-/** The configuration if no file and no variable is set. */
 export function defaultConfig(): Config {
   return read(undefined, { env: {}, file: '', fromFile: new Set() }, createRedactor(), [])
 }
 
-/** What may explain an error is put into `hints`. */
 function read(file: string | undefined, variables: Variables, redactor: Redactor, hints: string[]): Config {
   const { env } = variables
   const document = file === undefined ? { written: {}, values: {}, warnings: [] } : readDocument(file, env, redactor)
@@ -138,10 +135,10 @@ function read(file: string | undefined, variables: Variables, redactor: Redactor
   learn(secretsIn(merged))
   const origin = file ?? 'the configuration'
   const config = parse(merged, document.written, origin, env)
-  const listed = nonEmpty(env.VISIBILITY_PROJECTS) === undefined ? origin : 'VISIBILITY_PROJECTS'
-  const level = oneOf(env, 'LOG_LEVEL', LOG_LEVELS)
-  checkSense(config, origin, listed)
-  const isAll = nonEmpty(env.VISIBILITY_PROJECTS) === ALL_PROJECTS
+  const level = oneOf('LOG_LEVEL', nonEmpty(env.LOG_LEVEL), LOG_LEVELS)
+  const projects = nonEmpty(env.VISIBILITY_PROJECTS)
+  checkSense(config, origin, projects === undefined ? origin : 'VISIBILITY_PROJECTS')
+  const isAll = projects === ALL_PROJECTS
   if (isAll && config.source.api_key === undefined && chosenSource(config)?.kind === 'service')
     throw new UsageError('VISIBILITY_API_KEY: nothing is set; VISIBILITY_PROJECTS=all needs a key that lists projects')
   refuseStraySecrets(config, secrets, origin)
@@ -149,8 +146,8 @@ function read(file: string | undefined, variables: Variables, redactor: Redactor
     ...config,
     reports: config.extras === 'auto' ? [...config.reports, ...channelTwins(config.reports)] : config.reports,
     log_level: level,
-    log_format: oneOf(env, 'LOG_FORMAT', LOG_FORMATS) ?? 'auto',
-    disabled: disabledParts(env),
+    log_format: oneOf('LOG_FORMAT', nonEmpty(env.LOG_FORMAT), LOG_FORMATS) ?? 'auto',
+    disabled: listed(env.VISIBILITY_DISABLE).map((name) => oneOf('VISIBILITY_DISABLE', name, FAST_PARTS)!),
     file,
     warnings: [...document.warnings, ...hints],
     all_projects: isAll,
@@ -161,21 +158,9 @@ function read(file: string | undefined, variables: Variables, redactor: Redactor
   }
 }
 
-function disabledParts(env: NodeJS.ProcessEnv): FastPart[] {
-  const names = (nonEmpty(env.VISIBILITY_DISABLE) ?? '').split(',').map((name) => name.trim())
-  return names.filter((name) => name !== '').map((name) => oneOf({ name }, 'VISIBILITY_DISABLE', FAST_PARTS, 'name')!)
-}
-
-function oneOf<T extends string>(
-  env: NodeJS.ProcessEnv,
-  name: string,
-  allowed: readonly T[],
-  variable = name,
-): T | undefined {
-  const text = nonEmpty(env[variable])
-  if (text === undefined) return undefined
+function oneOf<T extends string>(name: string, text: string | undefined, allowed: readonly T[]): T | undefined {
   const found = allowed.find((value) => value === text)
-  if (found !== undefined) return found
+  if (text === undefined || found !== undefined) return found
   throw new UsageError(
     `${name}: got ${shownText(text, 40)}; allowed: ${allowed.join(', ')}${didYouMean(text, allowed)}`,
   )
@@ -187,12 +172,13 @@ const OF_A_CLUSTER = /_(SERVICE_HOST|SERVICE_PORT.*|PORT(_.*)?)$/
 /** A misspelt variable would be ignored silently. Names that the file mentions are the user's own. */
 function unknownVariables(env: NodeJS.ProcessEnv, written: unknown): string[] {
   const own = [...textsIn(written)].flatMap(({ text }) => [...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))
-  const known = new Set([...OUR_VARIABLES, ...own])
+  const known = new Set([...ALL_VARIABLES, ...own])
   return Object.keys(env).flatMap((name) => {
-    if (known.has(name) || ALL_VARIABLES.includes(name) || OF_A_CLUSTER.test(name)) return []
+    if (known.has(name) || OF_A_CLUSTER.test(name)) return []
     const isOurs = name.startsWith('VISIBILITY_')
-    // Other programs have variables of their own, so fewer letters may differ.
-    const meant = isOurs ? OUR_VARIABLES : LONG_VARIABLES.filter((other) => !env[other] && isMisspelt(name, other))
+    // Other programs have variables of their own, so fewer letters may differ, and only of long names.
+    const isMeant = (other: string) => other.length > 10 && !env[other] && isMisspelt(name, other)
+    const meant = isOurs ? OUR_VARIABLES : ALL_VARIABLES.filter(isMeant)
     const hint = didYouMean(name, meant)
     return isOurs || hint !== '' ? [`${clip(name, 60)}: unknown variable, ignored${hint}`] : []
   })
@@ -206,7 +192,6 @@ export function explainConfig({ variables, ...config }: Config): Explained[] {
   return explain(config, written, env).map((row) => ({ ...row, from: row.from.replace(/\w+/g, withFile) }))
 }
 
-/** The days of interest on a given day: from `start_date` (90 days ago) to `end_date` (today). */
 export function daysOfInterest(config: Config, today: Day): Range {
   const to = config.end_date ?? today
   const usual = addDays(to < today ? to : today, -START_DAYS_AGO)
@@ -216,6 +201,12 @@ export function daysOfInterest(config: Config, today: Day): Range {
 
 function nonEmpty(text: string | undefined): string | undefined {
   return text === undefined || text.trim() === '' ? undefined : text.trim()
+}
+
+/** The parts of a text that commas separate. */
+function listed(text = ''): string[] {
+  const parts = text.split(',').map((part) => part.trim())
+  return parts.filter((part) => part !== '')
 }
 
 function withEnvironment(
@@ -236,7 +227,7 @@ function withEnvironment(
   const projects = nonEmpty(env.VISIBILITY_PROJECTS)
   // A wrong kind of list in the file is refused, not covered up.
   if (projects !== undefined && (merged.projects === undefined || Array.isArray(merged.projects))) {
-    const ids = projects.split(',').map((id) => id.trim())
+    const ids = listed(projects)
     // The service lists these projects. The file may hold keys for some of them.
     if (projects === ALL_PROJECTS) return merged
     if (ids.includes(ALL_PROJECTS))
@@ -244,7 +235,7 @@ function withEnvironment(
         `VISIBILITY_PROJECTS: got "${ALL_PROJECTS}" among ids; allowed: "${ALL_PROJECTS}" alone, or ids`,
       )
     const known = Array.isArray(merged.projects) ? (merged.projects as { id?: string }[]) : []
-    merged.projects = ids.filter((id) => id !== '').map((id) => known.find((project) => project?.id === id) ?? { id })
+    merged.projects = ids.map((id) => known.find((project) => project?.id === id) ?? { id })
   }
   return merged
 }

@@ -2,12 +2,11 @@ import { readFileSync } from 'node:fs'
 import { type Document, parseDocument } from 'yaml'
 import { messageOf, UsageError } from '../errors.ts'
 import type { Redactor } from '../redactor.ts'
-import { secretsIn } from './secrets.ts'
+import { secretsIn, textsIn } from './secrets.ts'
 import { interpolate } from './variables.ts'
 
 interface ReadDocument {
   written: Record<string, unknown>
-  /** With variables filled in. */
   values: Record<string, unknown>
   warnings: string[]
 }
@@ -27,7 +26,7 @@ export function readDocument(file: string, env: NodeJS.ProcessEnv, redactor: Red
     throw new UsageError(`${file}: must hold settings such as "projects:"`)
   const written = raw as Record<string, unknown>
   redactor.add(secretsIn(written))
-  const warnings = secretsWrittenIn(written).map(
+  const warnings = keysWrittenIn(written).map(
     (field) =>
       `${file}: ${field} is written in the file; a variable such as \${VISIBILITY_API_KEY} keeps it out of there`,
   )
@@ -55,12 +54,9 @@ function plainValues(document: Document.Parsed, file: string): unknown {
   }
 }
 
-function secretsWrittenIn(raw: Record<string, unknown>): string[] {
-  const source = raw.source as { api_key?: unknown } | undefined
-  const projects = Array.isArray(raw.projects) ? (raw.projects as ({ api_key?: unknown } | null)[]) : []
-  const written = (value: unknown) => typeof value === 'string' && value !== '' && !value.includes('${')
-  return [
-    ...(written(source?.api_key) ? ['source.api_key'] : []),
-    ...projects.flatMap((project, index) => (written(project?.api_key) ? [`projects.${index}.api_key`] : [])),
-  ]
+/** Where keys of the service are written. */
+function keysWrittenIn(written: Record<string, unknown>): string[] {
+  const settings = [...textsIn(written)].map(({ path, text }) => ({ name: path.join('.'), text }))
+  const keys = settings.filter(({ name }) => /^(source|projects\.\d+)\.api_key$/.test(name))
+  return keys.flatMap(({ name, text }) => (text === '' || text.includes('${') ? [] : [name]))
 }

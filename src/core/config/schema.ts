@@ -195,7 +195,6 @@ const LOOKBACK_EVIDENCE_DAYS = 60
 
 const name = z.string({ error: 'a name' }).min(1, { error: 'a name that is not empty' })
 
-/** Labels by the ids of what they name. */
 function byId<S extends z.ZodType>(label: S) {
   return z
     .preprocess(
@@ -264,7 +263,6 @@ function* problemsOfColumns({ columns, by, key }: CustomStreamConfig): Generator
     yield ['columns', 'no date', 'a stream by day has a column date of type date, which is in its key']
 }
 
-/** What `key`, `adds` and `dimensions` make of columns. */
 function* problemsOfRoles(stream: CustomStreamConfig): Generator<Problem> {
   const { key, adds, dimensions } = stream
   const typeOf = new Map(stream.columns.map(({ name, type }) => [name, type]))

@@ -6,7 +6,6 @@ import { inQuotes } from '../text.ts'
 
 export const HIDDEN = 'a text that is not shown'
 
-/** The names of settings that are secrets. */
 export const SECRET_NAME = /(^|_)(api_key|pagerduty_key|token|password|secret)$/
 /** Addresses that are secrets as a whole: to know one is enough to write there. */
 export const SECRET_ADDRESS = /^(webhook|slack|ping|push)_url$/
@@ -16,7 +15,6 @@ const SHORTEST_TOKEN = 16
 // These words occur in ordinary output. Taking such a password out of it would hide nothing, and show which word it is.
 const PUBLIC_WORDS = ['visibility', 'visibility-sync', 'postgres', 'postgresql', 'metabase', 'password', 'secret']
 
-/** Every text of a parsed document, with the names that lead to it. */
 export function* textsIn(
   value: unknown,
   path: readonly string[] = [],
@@ -27,7 +25,6 @@ export function* textsIn(
   }
 }
 
-/** True if a setting is, by its name, a secret or an address, which may hold one. */
 export function mayHoldSecret(path: readonly string[]): boolean {
   const name = path.at(-1) ?? ''
   return SECRET_NAME.test(name) || /(^|_)url$/.test(name)

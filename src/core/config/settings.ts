@@ -36,7 +36,6 @@ function unwrapped(schema: z.core.$ZodType): z.core.$ZodType {
   return schema
 }
 
-/** The names that are allowed in a group of settings; none if it is no group of fixed names. */
 function namesIn(group: readonly PropertyKey[]): string[] {
   const inGroup = everySetting()
     .map(({ path }) => path.replaceAll('[]', '.[]').split('.'))

@@ -1,6 +1,5 @@
 import { UsageError } from '../errors.ts'
 
-/** `${NAME}` or `${NAME:-default}`. */
 export const PLACEHOLDER = /\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}/g
 
 /**
@@ -57,13 +56,11 @@ export function configFile(named: string | undefined, env: NodeJS.ProcessEnv = p
   return named ?? (env.VISIBILITY_CONFIG?.trim() || DEFAULT_FILE)
 }
 
-/** Where the environment gives a value; undefined if it does not. */
 export function given(variable: string, env: NodeJS.ProcessEnv = process.env): string | undefined {
   if (env[variable]?.trim()) return `variable ${variable}`
   return env[`${variable}_FILE`]?.trim() ? `the file that ${variable}_FILE names` : undefined
 }
 
-/** Whether output is coloured, by the conventions of NO_COLOR and FORCE_COLOR, of which the latter wins. */
 export function wantsColour(isTerminal: boolean, env: NodeJS.ProcessEnv = process.env): boolean {
   if (env.FORCE_COLOR !== undefined) return !['0', 'false'].includes(env.FORCE_COLOR)
   if (env.NO_COLOR !== undefined && env.NO_COLOR !== '') return false
