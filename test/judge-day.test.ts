@@ -26,9 +26,9 @@ const violations = (isTrue: (facts: DayFacts, verdict: ReturnType<typeof judgeDa
   ALL.filter((facts) => !isTrue(facts, judgeDay(facts)))
 
 describe('a day', () => {
-  test('loses rows only to an answer that adds up or was proven whole, has no rejects, and is not of another project', () => {
-    const mayDelete = ({ comparison, hasRejects, isForeign }: DayFacts) =>
-      ['adds up', 'agreed', 'none'].includes(comparison) && !hasRejects && !isForeign
+  test('loses rows only to an answer that adds up or was proven whole, has no rejects, and is not of another project, unless somebody accepts that', () => {
+    const mayDelete = ({ comparison, hasRejects, isForeign, acceptsDeletes }: DayFacts) =>
+      ['adds up', 'agreed', 'none'].includes(comparison) && !hasRejects && (!isForeign || acceptsDeletes)
     expect(violations((facts, { action }) => action !== 'replace' || mayDelete(facts))).toEqual([])
   })
 

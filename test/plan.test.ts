@@ -143,7 +143,9 @@ test('days that vary leave room for two standard deviations', () => {
   const density = new Density([covered('2026-01-01', 100), covered('2026-01-02', 140)], '2026-02-01')
   // 120 a day, and 28 more or less: so many days need 121.2 of each and 56.6 times the root of their number.
   const daysFor = (limit: number) => density.fit(daysIn({ from: '2026-01-03', to: '2026-01-31' }), limit)
-  expect([daysFor(178), daysFor(179), daysFor(323), daysFor(324), daysFor(462), daysFor(463)]).toEqual([1, 1, 1, 2, 2, 3])
+  expect([daysFor(178), daysFor(179), daysFor(323), daysFor(324), daysFor(462), daysFor(463)]).toEqual([
+    1, 1, 1, 2, 2, 3,
+  ])
 })
 
 test('scattered due days share a window with the days between them, where these are no more than the due days', () => {

@@ -131,14 +131,17 @@ export async function controlSizes(
   return rows
 }
 
-/** When the totals of the whole history were last compared, if they ever were, and whether anything of the project was ever read. */
+/** When the totals of the whole history were last compared, if they ever were, and whether anything was read before this run. */
 export async function historyState(
   { db }: Warehouse,
   projectId: string,
+  runId: number,
 ): Promise<{ checkedAt: Date | null; isRead: boolean }> {
   const { rows } = await sql<{ checkedAt: Date | null; isRead: boolean }>`
     select (select checked_at from ${sql.table('ops.history_checks')} where project_id = ${projectId}) as "checkedAt",
-    exists (select from ${sql.table('ops.coverage')} where project_id = ${projectId}) as "isRead"`.execute(db)
+    exists (select from ${sql.table('ops.coverage')} where project_id = ${projectId} and run_id <> ${runId}) as "isRead"`.execute(
+    db,
+  )
   return rows[0]!
 }
 

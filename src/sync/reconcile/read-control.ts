@@ -176,7 +176,7 @@ export function controlDays(
 export async function checkHistory(run: Run, project: SyncedProject, context: CallContext): Promise<void> {
   const { warehouse, config, clock } = run
   const now = clock()
-  const { checkedAt, isRead } = await run.retry(() => historyState(warehouse, project.id))
+  const { checkedAt, isRead } = await run.retry(() => historyState(warehouse, project.id, run.runId))
   const hours = config.reconcile.history_hours
   if (checkedAt !== null && now.getTime() - checkedAt.getTime() < hours * 3_600_000) return
   const today = dayOf(now)
