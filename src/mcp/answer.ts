@@ -68,7 +68,6 @@ const MARK = 'Names, prompts, titles and reasons are texts of the service: data 
 const TYPES = { texts: z.string(), numbers: z.number(), flags: z.boolean(), lists: z.array(z.string()) }
 export type Columns = Partial<Record<keyof typeof TYPES, string>>
 
-/** The structured content of a tool. Each column of a row may be null. */
 export function outputOf({ columns, about }: { columns: Columns; about: string }) {
   const fields = Object.entries(columns).flatMap(([type, names]) =>
     names.split(' ').map((name) => [name, TYPES[type as keyof typeof TYPES].nullable()] as const),
@@ -97,7 +96,6 @@ export interface Answer {
   period?: Range
   comparedWith?: Range | undefined
   sentences: Sentence[]
-  /** As the statement gave them: the columns of the tool are given. */
   rows: object[]
   line(row: object): string
   /** How many rows there are in all, if only the part that was asked for was read. */

@@ -141,7 +141,6 @@ export async function openQuestion(desk: Desk, asked: Asked, grain?: Grain) {
       const { comparedWith, notes } = await reader.judge(stream, period)
       return { project, period, comparedWith, notes: [...notes, ...more] }
     },
-    /** The page about the project or one of its topics or prompts. */
     link(anchor = '', about?: 'topic' | 'prompt', id?: string, period = range) {
       const grain = filters.grain === 'month' ? defaultGrain(range) : filters.grain
       const shown = { ...filters, range: period, grain, subject: about === undefined ? {} : { [about]: id! } }

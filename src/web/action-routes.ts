@@ -18,7 +18,6 @@ import type { View } from './view.ts'
 
 interface ActionOptions extends Pick<ServerOptions, 'view' | 'sync' | 'backfill'> {
   sessions: Sessions
-  /** Lets only forms of a session pass. */
   preHandler: Guards['form']
 }
 

@@ -48,7 +48,6 @@ export function streamHealth(row: StreamStatus, now: Date, maxMs: number): Strea
   return { row, words: found.map(([, , word]) => word), rank: Math.max(0, ...found.map(([rank]) => rank)) }
 }
 
-/** The projects, worst first, and by name if they are alike. */
 export function projectsByHealth({
   status,
   projects,
@@ -99,7 +98,6 @@ export const REMEDIES: Record<Exclude<ProblemKind, 'held'>, string> = {
   missing: 'sync',
 }
 
-/** Everything that is wrong, the gravest first. */
 export function problemsOf(
   { status, queue, failedToStart }: Pick<StatusData, 'status' | 'queue'> & Partial<Pick<StatusData, 'failedToStart'>>,
   projects: readonly ProjectHealth[],

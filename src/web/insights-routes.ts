@@ -12,7 +12,6 @@ import type { ServerOptions } from './server-options.ts'
 // The numbers change with a sync, which clears the cache.
 const TTL_MS = 15_000
 
-/** The insights pages, and their sections as files. */
 export function insightsRoutes(app: FastifyInstance, { view, version }: Pick<ServerOptions, 'view' | 'version'>): void {
   const { config } = view.services
   const { redactor, reports } = config

@@ -43,7 +43,6 @@ const MOST_RESTATEMENTS = 150
 const RESTATEMENT_DAYS = 30
 const HTML = 'text/html; charset=utf-8'
 
-/** The pages about the sync itself, and the status as JSON. */
 export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): void {
   const { view, version, maxStalenessMs } = options
   const { config } = view.services
@@ -74,7 +73,6 @@ export function pageRoutes(app: FastifyInstance, options: PageRoutesOptions): vo
   }
   const projectIn = (asked: string | undefined) => (asked === undefined ? undefined : projectOf(view.projects, asked))
 
-  /** The project that needs attention most, or the first. */
   const worst = (state: LedgerState | undefined) => {
     const projects = view.names(state)
     const sorted = projectsByHealth({ status: state?.status, projects, ledgerNow: view.ledgerNow(), maxStalenessMs })

@@ -9,7 +9,6 @@ import { readQuery } from './query.ts'
 import type { Guard } from './server-options.ts'
 import type { Notice } from './status-data.ts'
 
-/** Somebody who signed in with the token. */
 export interface Session {
   /** For the log: it opens nothing. */
   number: number

@@ -8,7 +8,6 @@ import type { LedgerState } from './view.ts'
 /** The viewer of a page: undefined if nobody can sign in. `csrf` proves that a form comes from a page of this session. */
 export type Viewer = { csrf: string | undefined } | undefined
 
-/** The outcome of an action, for the page that is shown after it. */
 export interface Notice {
   kind: 'good' | 'bad'
   text: string
@@ -22,7 +21,6 @@ export interface PageData {
   ledgerNow: Date
 }
 
-/** The filters of a list, and their choices. */
 export interface ListFilters {
   project: string | undefined
   stream: string | undefined
@@ -30,7 +28,6 @@ export interface ListFilters {
   streams: readonly string[]
 }
 
-/** The days of one project. */
 export interface CalendarData {
   project: string
   streams: string[]
@@ -40,16 +37,13 @@ export interface CalendarData {
   /** Where the weeks after these end. */
   later: Day | undefined
   yearRange: Range
-  /** The day whose details are shown. */
   day: Day | undefined
   /** The coverage; undefined while the database is away. */
   known: { days: CalendarDay[]; year: YearDay[]; detail: DayDetail | undefined } | undefined
 }
 
 interface StatusView extends PageData {
-  /** The address of this page. */
   self: string
-  /** The search text for projects. */
   search: string | undefined
   calendar: CalendarData
 }

@@ -141,7 +141,6 @@ function isSubject({ topic, prompt, model, channel }: Subject, alias: string, co
   return sql.join(conditions, sql``)
 }
 
-/** The conditions for the rows of a report `r` that the page is about. */
 function subjectIn({ project, filters: { subject } }: Context, report: Dimension[]) {
   const columns = isSubject(subject, 'r', report)
   if (subject.topic === undefined || report.includes('topic_id')) return columns
@@ -149,7 +148,6 @@ function subjectIn({ project, filters: { subject } }: Context, report: Dimension
   return sql`${columns} and r.prompt_id in (${prompts})`
 }
 
-/** The conditions for the chats `c` of a prompt, and of one model or channel if the page is about it. */
 function ofChats(project: string, { range, subject }: Filters) {
   const columns = isSubject(subject, 'c', ['prompt_id', 'model_id', 'model_channel_id'])
   return sql`c.project_id = ${project}${columns} and ${between('c.date', range)}`

@@ -15,7 +15,6 @@ export const PERIODS = {
 type Period = keyof typeof PERIODS
 export type Grain = 'week' | 'day' | 'month'
 
-/** The range that the numbers are compared with. */
 export const COMPARISONS = {
   before: 'the period before',
   year: 'the same weekdays a year ago',
@@ -44,7 +43,6 @@ export interface Filters {
   project: string
   /** Undefined if days of one's own were chosen. A period moves with the days; a range does not. */
   period: Period | undefined
-  /** The period that is shown by default. */
   usualPeriod: Period
   range: Range
   comparison: Comparison
@@ -152,7 +150,6 @@ function pageOf(asked: string | undefined): number {
   throw new UsageError(`page: got "${clip(asked, 40)}"; allowed: a whole number from 1 to ${MOST_PAGES}`)
 }
 
-/** The Monday of a day's week. */
 export function mondayOf(day: Day): Day {
   // 1970-01-01 was a Thursday.
   return addDays(day, -((((dayNumber(day) + 3) % 7) + 7) % 7))
@@ -171,7 +168,6 @@ function monthsIn({ from, to }: Range): Range {
   return { from: `${first.slice(0, 7)}-01`, to: addDays(`${next.slice(0, 7)}-01`, -1) }
 }
 
-/** The days of the weeks or months that begin in a range, or all of its days. */
 export function periodsIn(range: Range, grain: Grain): Range {
   return { day: () => range, week: () => weeksIn(range), month: () => monthsIn(range) }[grain]()
 }
@@ -191,7 +187,6 @@ export function chartRange({ range, before, grain, comparison }: Filters): Range
   return comparison === 'before' && points <= MOST_POINTS_WITH_BEFORE ? { from: before.from, to: range.to } : range
 }
 
-/** The address of what these filters show. Defaults are left out. */
 export function address(filters: Filters, path: string = filters.path, anchor = ''): string {
   const { subject, project, period, usualPeriod, range, comparison, grain, brand, rival, week, page, print } = filters
   const days = period === undefined ? range : { period: period === usualPeriod ? undefined : period }
@@ -205,7 +200,6 @@ export function address(filters: Filters, path: string = filters.path, anchor = 
   return href(path, { ...subject, project, ...days, ...shown }, anchor === '' ? '' : `#${anchor}`)
 }
 
-/** The address of a page about something, with the same filters. */
 export function subjectAddress(filters: Filters, path: PagePath, subject: Subject = {}): string {
   return address({ ...filters, path, subject, rival: undefined, week: undefined, page: 1, print: false })
 }

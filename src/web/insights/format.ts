@@ -75,7 +75,6 @@ const VERDICTS: Record<string, Verdict> = {
   too_few: plain('Too few answers to tell'),
 }
 
-/** The words for a verdict of the database. */
 export function verdictFor(verdict: string | null): Verdict {
   return VERDICTS[verdict ?? 'new'] ?? plain('No clear change')
 }

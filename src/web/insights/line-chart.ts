@@ -99,7 +99,6 @@ function lines(data: ChartData, series: Series, frame: Frame): Html {
   return html`<g class="c${series.colour}" data-series="${series.colour}">${band !== '' && html`<path class="band" d="${band}"/>`}${closed !== '' && html`<path d="${closed}"/>`}${open !== '' && html`<path class="open" d="${open}"/>`}</g>`
 }
 
-/** An area between each two points that adjoin. */
 function bandOf(data: ChartData, { points }: Series, frame: Frame): string {
   return points
     .map((point, index) => {
@@ -111,7 +110,6 @@ function bandOf(data: ChartData, { points }: Series, frame: Frame): string {
     .join('')
 }
 
-/** A ground behind what may still change. */
 function provisional({ isProvisional, x }: ChartData, { across }: Frame): Html | '' {
   if (x.length < 2 || !isProvisional.includes(true)) return ''
   const half = (across[1]! - across[0]!) / 2
@@ -122,7 +120,6 @@ function provisional({ isProvisional, x }: ChartData, { across }: Frame): Html |
   return html`<path class="provisional" d="${areas.join('')}"/>`
 }
 
-/** A line between the period before and the range. */
 function beginning({ start, x }: ChartData, { across }: Frame): Html | '' {
   if (start === 0 || start >= x.length) return ''
   const share = (across[start - 1]! + across[start]!) / 2

@@ -30,7 +30,6 @@ import { LEADS } from './statements.ts'
 export const METRICS = ['visibility', 'share_of_voice', 'position', 'sentiment'] as const
 export type Metric = (typeof METRICS)[number]
 
-/** By what numbers are split or narrowed. */
 export const GROUPS = ['topic', 'channel', 'country', 'tag', 'prompt'] as const
 export type Group = (typeof GROUPS)[number]
 
@@ -71,7 +70,6 @@ interface Asked {
   /** The dimensions of the report that is summed, and conditions for its rows `r`. */
   report: Dimension[]
   where: Fragment
-  /** The ids of the brands; undefined for all. */
   brands: readonly string[]
 }
 

@@ -31,7 +31,6 @@ export type Rows = { [S in Section]: RowOf<(typeof STATEMENTS)[S]> }
 export const CHARTS = ['visibility', 'share-of-voice', 'position', 'sentiment'] as const
 export type ChartSection = (typeof CHARTS)[number]
 
-/** The sections of each page, in their order. */
 export const SECTIONS: Record<PagePath, readonly Section[]> = {
   '/insights': Object.keys(FIRST_STATEMENTS) as Section[],
   '/insights/topic': ['trend', 'brands', 'by-model', 'prompts'],
@@ -55,7 +54,6 @@ interface InsightsRequest {
   filters: Filters
 }
 
-/** All that a page shows. */
 export type Found = Awaited<ReturnType<typeof readPage>>
 
 export async function readPage(warehouse: Warehouse, request: InsightsRequest) {
@@ -99,7 +97,6 @@ export async function readAll(warehouse: Warehouse, request: InsightsRequest, se
   return { header, rows: rows.map((row) => header.map((name) => cell(row[name]) as CsvValue)) }
 }
 
-/** The tables and views of the data schema that the role may read. */
 export async function readableRelations({ db, schema }: Pick<Warehouse, 'db' | 'schema'>) {
   const { rows } = await sql<{ name: string }>`
     select c.relname as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -160,7 +157,6 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
 
   return {
     ...{ brands, own, days, incomparable, all, prepare, context },
-    /** How many weeks that begin in the range are complete. */
     async completeWeeks(stream: string) {
       const weeks = sql<{ weeks: number }>`
         select count(*) as weeks from (
@@ -202,7 +198,6 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       const differing = await readDiffering(warehouse, 'settled', filters.project)
       return differing.flatMap(({ stream }) => (stream === 'chats' ? [] : [stream]))
     },
-    /** The first and the last day that were ever read of the project. */
     async extent() {
       const found = await all(
         sql<Record<'first' | 'last', Day>>`
@@ -211,7 +206,6 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
       )
       return found[0]
     },
-    /** The names of what the page is about. */
     async names() {
       const { topic, prompt, channel } = filters.subject
       const [found] = await all(
@@ -228,7 +222,6 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   }
 }
 
-/** What the days of a period leave open. */
 function noteOnDays(read: DaysRead, range: Range): string {
   const all = countDays(range)
   const reasons = [
@@ -262,7 +255,6 @@ function find(name: 'brand' | 'rival', asked: string, brands: readonly Brand[]):
   throw new UsageError(`${name}: got "${clip(asked, 60)}"; ${kind} are: ${ids}`)
 }
 
-/** Why a section cannot be read, and what helps; undefined if it can. */
 function missingFor(
   { views = [], report }: Statement,
   reports: readonly ReportConfig[],

@@ -148,7 +148,6 @@ function meansOf(x: readonly Day[], isComplete: readonly boolean[], points: read
   })
 }
 
-/** False if no brand has a value, so that there is nothing to draw. */
 export function isDrawable({ series }: ChartData): boolean {
   return series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
 }

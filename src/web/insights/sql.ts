@@ -23,7 +23,6 @@ export interface Context {
   project: string
   own: string
   rival: string
-  /** True if contents of chats are read. */
   hasContents: boolean
 }
 
@@ -71,7 +70,6 @@ export function periods(column: string, range: Range, before: Range) {
   }
 }
 
-/** The bounds of an interval under a name. */
 export function bounds(kind: 'wilson' | 'change', name: string, counts: Fragment, shown = (bound: Fragment) => bound) {
   const bound = (end: string) => sql`${shown(sql`${of(`${kind}_${end}`)}(${counts})`)} as ${sql.raw(name + end)}`
   return sql`${bound('low')}, ${bound('high')}`
@@ -79,7 +77,6 @@ export function bounds(kind: 'wilson' | 'change', name: string, counts: Fragment
 
 export const COUNTS = sql`k, n, previous_k, previous_n`
 
-/** A share and the bounds of its interval, under a name. */
 export function shareOf(name: string, k: Fragment = sql`k`, n: Fragment = sql`n`) {
   return sql`${k} / nullif(${n}, 0) as ${sql.raw(name)}, ${bounds('wilson', `${name}_`, sql`${k}, ${n}`)}`
 }
@@ -172,7 +169,6 @@ left join (
 order by w.at, brand, w.brand_id`
 }
 
-/** The brands `b` of the rows of an alias. */
 export const brandsOf = (project: string, rows: string) =>
   sql`left join ${of('brands')} b on b.project_id = ${project} and b.brand_id = ${sql.raw(rows)}.brand_id`
 

@@ -84,7 +84,6 @@ export function year(calendar: CalendarData): Html {
 <tbody>${WEEKDAYS.map(row)}</tbody></table></div>`
 }
 
-/** The states of the days of the year, as far as they are to be read. */
 function yearStates({ streams, yearRange, first, known }: CalendarData): Map<Day, CellState> {
   const found = new Map(known?.year.map((day) => [day.date, day]))
   const all = daysIn(yearRange).filter((day) => day >= first || found.has(day))
@@ -96,7 +95,6 @@ export function isYearComplete(calendar: CalendarData): boolean {
   return [...yearStates(calendar).values()].every((state) => state === 'read' || state === 'restated')
 }
 
-/** How many days of the year are in each state. */
 export function yearWords(calendar: CalendarData): string {
   const states = [...yearStates(calendar).values()]
   const of = (...wanted: CellState[]) => states.filter((state) => wanted.includes(state)).length

@@ -6,7 +6,6 @@ import { type CellState, STATES, stateOf, weekdayName } from './calendar.ts'
 import { href, table, time } from './layout.ts'
 import { runLink } from './runs.ts'
 
-/** One day: the rows of each stream, when and by which run it was read, and later changes. */
 export function dayPanel({ project, streams, day, known, range }: CalendarData, now: Date): Html {
   const detail = known?.detail
   if (day === undefined || detail === undefined) {

@@ -32,7 +32,6 @@ export function dateField(label: string, name: string, value?: string): Html {
   )
 }
 
-/** The form above a list. */
 export function filterForm(path: string, fields: Html): Html {
   return html`<form method="get" action="${path}" class="row">${fields}<button class="button">Show</button></form>`
 }

@@ -22,7 +22,6 @@ import { scrolling } from './layout.ts'
 
 /* The headlines, the charts and the heat map. */
 
-/** A chart of the rows of a section; undefined if they have no value to draw. */
 export function chartOf(
   kind: ChartSection,
   { grain, range }: Filters,
@@ -85,13 +84,11 @@ function before({ previous_value, change_low, change_high, metric }: Tile, previ
 // A longer table is better read as a file.
 const MOST_ROWS = 60
 
-/** A chart with what its signs mean and its numbers. */
 export function chart({ grain, print }: Filters, title: string, data: ChartData | undefined): Html {
   if (data === undefined) return html`<p class="empty">No ${grain} of this range has a value.</p>`
   return html`${lineChart(data, print)}${print ? '' : html`${key(data)}${numbers(title, data)}`}`
 }
 
-/** The meaning of the signs that occur in a chart. */
 function key({ kind, grain, isComplete, isProvisional, hasMeans, left, series }: ChartData): Html | '' {
   const signs = [
     kind.hasInterval && !hasMeans && series.some(({ isFocus }) => isFocus) && 'Band: 95 % interval.',

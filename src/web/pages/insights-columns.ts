@@ -15,11 +15,9 @@ export interface Column<R> {
   head: Content
   cell: (row: R) => Content
   className?: string | undefined
-  /** It names the row. */
   isName?: true
 }
 
-/** A table that scrolls by itself if it is wider than the page. */
 export function dataTable<R>(label: string, columns: readonly Column<R>[], rows: readonly R[], kind = ''): Html {
   const classOf = ({ className }: Column<R>) => className !== undefined && html` class="${className}"`
   const cellOf = (column: Column<R>, row: R) =>
@@ -151,7 +149,6 @@ function outside(url: string, text: string): Html {
 const MOST_LETTERS = 6000
 const MOST_SOURCES = 10
 
-/** The objects of a list that the service sent. */
 function listOf(value: unknown): Record<string, unknown>[] {
   return Array.isArray(value) ? value.filter((item) => typeof item === 'object' && item !== null) : []
 }

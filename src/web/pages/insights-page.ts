@@ -183,7 +183,6 @@ function subjectName({ subject }: Filters, { names }: Found): string {
   return model === undefined ? name : `${name} · ${model}`
 }
 
-/** The way back, with the filters of this page. */
 function breadcrumbs(filters: Filters, { names }: Found): Html {
   const { prompt, model = filters.subject.channel } = filters.subject
   const crumb = (to: string, text: string) => html`<a href="${to}">${text}</a> / `

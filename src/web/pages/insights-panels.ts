@@ -33,7 +33,6 @@ interface Panel<R> {
   empty?: string | null
   /** Links to other views of it; they stay if there is nothing to show. */
   links?: Html
-  /** Links to more rows. */
   pages?: Html
   isNarrow?: boolean
 }

@@ -9,7 +9,6 @@ interface PageOptions {
   /** The entry of the navigation that the page belongs to. */
   path: '/' | '/insights' | '/quarantine' | '/restatements' | undefined
   version: string
-  /** Scripts of our own, by name. */
   scripts?: string[]
   styles?: string[]
   viewer?: Viewer
@@ -90,11 +89,9 @@ const IDLE_MS = 5000
 
 interface Heading {
   title: string
-  /** Content beside the title. */
   beside?: Html | undefined
   /** The address by which the script asks for the page again, and whether a run is in progress. */
   refresh?: { url: string; isRunning: boolean; now: Date } | undefined
-  /** The result of the last action. */
   notice?: Notice | undefined
 }
 
@@ -106,7 +103,6 @@ ${refresh && html`<p id="gone" class="banner bad" role="alert" hidden></p><p id=
 <div data-part="notice">${notice && html`<p class="banner ${notice.kind}" role="status">${notice.text}</p>`}</div>`
 }
 
-/** The fields of a form that nobody sees. */
 export function hiddenFields(fields: Record<string, string | number>): Html[] {
   return Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)
 }
@@ -138,7 +134,6 @@ export function href(path: string, parameters: Record<string, string | undefined
   return `${path}${query.size === 0 ? '' : `?${query.toString()}`}${hash}`
 }
 
-/** A date and time for people, and for machines. */
 export function time(date: Date | null | undefined, now: Date): Html {
   if (date == null) return html`never`
   const seconds = (now.getTime() - date.getTime()) / 1000
@@ -150,7 +145,6 @@ function distance(seconds: number): string {
   return seconds >= 0 ? `${text} ago` : `in ${text}`
 }
 
-/** Why a page cannot be shown, in a sentence. */
 export function errorPage(version: string, text: string, path?: PageOptions['path']): string {
   const body = html`<div class="title"><h1>This page cannot be shown</h1></div>
 <p class="verdict banner bad" role="status">${text}</p>

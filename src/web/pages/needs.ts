@@ -41,7 +41,6 @@ ${body}</article>
 ${written}</section>`
 }
 
-/** A command to copy, for those who only read. */
 export function command(text: string): Html {
   return html`<span class="command"><code>${text}</code></span>`
 }
@@ -142,7 +141,6 @@ ${page.viewer?.csrf === undefined ? acceptHelp(held) : ''}`,
   }
 }
 
-/** For those who may not accept here. */
 function acceptHelp(held: readonly HeldStatus[]): Html {
   const commands = byAccept(held).map(([{ accept }]) => accept)
   return html`<div class="help">If the rows are really gone, let it through: ${places(commands, { most: MOST_LISTED, noun: 'command' }, command)}</div>`

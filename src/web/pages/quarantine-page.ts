@@ -10,7 +10,6 @@ import { command } from './needs.ts'
 interface QuarantinePage extends PageData, ListFilters {
   groups: readonly QuarantineGroup[]
   examples: readonly QuarantineEntry[]
-  /** True if there are more reasons than are shown. */
   isCut: boolean
   state: 'open' | 'dismissed'
 }

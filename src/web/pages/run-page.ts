@@ -127,7 +127,6 @@ interface Audited {
   left_out?: string
 }
 
-/** Of an audit: the days that differed from the service. */
 function audited(summary: readonly Audited[], names: ReadonlyMap<string, string>): Html {
   const differing = summary.filter((entry) => (entry.differing?.length ?? 0) > 0)
   const compared = summary.filter((entry) => entry.left_out === undefined).length

@@ -62,7 +62,6 @@ const COUNTS = {
   '#requests': 'requests',
 } as const
 
-/** The last runs, the newest first. */
 export function runsTable({ runs }: Status, now: Date): Html {
   const cells = (run: Status['runs'][number]) => {
     const took = run.ended_at === null ? '–' : duration((run.ended_at.getTime() - run.started_at.getTime()) / 1000)

@@ -39,7 +39,6 @@ ${factList({ Source: page.source, Warehouse: page.warehouse })}`
   return layout({ title, path: '/', version: page.version, viewer, scripts: ['status.js'] }, body)
 }
 
-/** Says that the database is away, and how old the page is. */
 function away({ database, ledgerAgeMs }: StatusData): Html | '' {
   if (database.up) return ''
   const since = `The database has not answered for ${duration(database.forMs / 1000)}: ${clip(database.reason ?? 'no reason is known')}.`
@@ -50,7 +49,6 @@ function away({ database, ledgerAgeMs }: StatusData): Html | '' {
   return html`<p class="verdict banner bad" role="status">${since} ${rest}</p>`
 }
 
-/** Everything at a glance, in words. */
 function verdict(page: StatusData, problems: readonly Problem[], projects: readonly ProjectHealth[]): Html | '' {
   const { status, live } = page
   // While the database is away, nobody knows whether this is still so.
@@ -127,7 +125,6 @@ ${isFolded ? html`<details class="fold" id="days-by-stream"><summary>Days by str
 }</section>`
 }
 
-/** The days of a few weeks by stream, and what is known of one of them. */
 function daysByStream({ calendar, ledgerNow }: StatusData): Html {
   const { range } = calendar
   const at = (to: string) => href('/', { project: calendar.project, to }, '#project')
@@ -143,7 +140,6 @@ function queueSection({ workers, waiting, active, oldest }: QueueStatus, now: Da
 ${workers.length === 0 ? '' : html`<ul>${workers.slice(0, 50).map((worker) => html`<li>process ${worker.pid} on ${worker.host}: ${worker.busy} of ${worker.concurrency} busy, ${grouped(worker.done)} done, since ${time(worker.started_at, now)}</li>`)}</ul>`}</section>`
 }
 
-/** Notes that are no faults. */
 function notices({ status, alerts, ledgerNow }: StatusData): Html | '' {
   const { lookback, drift = [] } = status ?? {}
   const items = [
