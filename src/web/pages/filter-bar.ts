@@ -4,9 +4,9 @@ import { OMITS_ROWS } from '../../ledger/days.ts'
 import { type Html, html } from '../html.ts'
 import { COMPARISONS, type Filters, PERIODS } from '../insights/filters.ts'
 import type { Found } from '../insights/read-page.ts'
-import { hiddenFields, option } from './layout.ts'
+import { type Choice, field, select } from './forms.ts'
+import { hiddenFields } from './layout.ts'
 
-type Choice = readonly [value: string, name: string]
 const STEPS: Choice[] = [
   ['week', 'Weeks'],
   ['day', 'Days'],
@@ -15,20 +15,19 @@ const STEPS: Choice[] = [
 /** One form for all filters. A script sends it at each change and hides its button. */
 export function filterBar(projects: { id: string; name: string }[], filters: Filters, { brands, own }: Found): Html {
   const { path, subject, project, period, range, grain, comparison } = filters
-  const choose = (label: string, name: string, choices: readonly Choice[], chosen: string | undefined, kind = '') =>
-    html`<label class="field ${kind}">${label} <select name="${name}">${choices.map(([value, text]) => option(value, text, chosen))}</select></label>`
   const owns = brands.flatMap(({ id, name, isOwn }): Choice[] => (isOwn ? [[id, name]] : []))
   const periods = Object.entries(PERIODS).map(([value, { name }]): Choice => [value, name])
-  const dates = html`<label class="field">From <input type="date" name="from" value="${range.from}" required></label><label class="field">To <input type="date" name="to" value="${range.to}" required></label>`
+  const date = (label: string, name: 'from' | 'to') =>
+    field(label, html`<input type="date" name="${name}" value="${range[name]}" required>`)
   const isChosenHere = path === '/insights' && projects.length > 1
   const names = projects.map(({ id, name }): Choice => [id, name])
   return html`<form method="get" action="${path}" class="row filters" aria-label="Filters">${hiddenFields(subject as Record<string, string>)}
-${isChosenHere ? choose('Project', 'project', names, project, 'wide') : hiddenFields({ project })}
-${owns.length > 1 && choose('Brand', 'brand', owns, own?.id)}
-${choose('Period', 'period', [...periods, ['dates', 'From and to …']], period ?? 'dates')}
-${period === undefined && dates}
-${choose('Steps', 'grain', STEPS, grain)}
-${choose('Compared with', 'compare', Object.entries(COMPARISONS), comparison)}
+${isChosenHere ? select('Project', 'project', names, project) : hiddenFields({ project })}
+${owns.length > 1 && select('Brand', 'brand', owns, own?.id)}
+${select('Period', 'period', [...periods, ['dates', 'From and to …']], period ?? 'dates')}
+${period === undefined && [date('From', 'from'), date('To', 'to')]}
+${select('Steps', 'grain', STEPS, grain)}
+${select('Compared with', 'compare', Object.entries(COMPARISONS), comparison)}
 <button class="button tiny">Apply</button></form>`
 }
 

@@ -1,5 +1,4 @@
 import { type Html, html } from '../html.ts'
-import { option } from './layout.ts'
 
 // A list of more choices than these is slower to use than typing.
 const MOST_OPTIONS = 40
@@ -12,13 +11,22 @@ export function projectField(
 ): Html {
   if (projects.length > MOST_OPTIONS)
     return field('Project', html`<input name="project" value="${project}" placeholder="id">`)
-  const options = projects.map(({ id, name }) => option(id, name, project))
-  return field('Project', html`<select name="project">${all && option('', all, project)}${options}</select>`)
+  const choices = projects.map(({ id, name }): Choice => [id, name])
+  return select('Project', 'project', all === undefined ? choices : [['', all], ...choices], project)
 }
 
 export function streamField(streams: readonly string[], stream: string | undefined, all: string): Html {
-  const options = streams.map((name) => option(name, name, stream))
-  return field('Stream', html`<select name="stream">${option('', all, stream)}${options}</select>`)
+  return select('Stream', 'stream', [['', all], ...streams.map((name): Choice => [name, name])], stream)
+}
+
+export type Choice = readonly [value: string, name: string]
+
+/** Without a chosen value, the choice without one is selected. */
+export function select(label: string, name: string, choices: readonly Choice[], chosen = ''): Html {
+  const options = choices.map(
+    ([value, text]) => html`<option value="${value}"${value === chosen && html` selected`}>${text}</option>`,
+  )
+  return field(label, html`<select name="${name}">${options}</select>`)
 }
 
 export function field(label: string, control: Html): Html {

@@ -107,10 +107,6 @@ export function hiddenFields(fields: Record<string, string | number>): Html[] {
   return Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)
 }
 
-export function option(value: string, name: string, chosen: string | undefined): Html {
-  return html`<option value="${value}"${value === (chosen ?? '') ? html` selected` : ''}>${name}</option>`
-}
-
 export function lookbackWords({ needed_days, configured_days }: Status['lookback']): Html {
   return html`The service still changes days that are up to ${count((needed_days ?? 1) - 1, 'day')} old, and <code>lookback_days</code> is ${configured_days}.`
 }

@@ -3,8 +3,8 @@ import type { QuarantineEntry, QuarantineGroup } from '../../ledger/quarantine.t
 import { safeJson } from '../../rows/raw-text.ts'
 import { type Html, html } from '../html.ts'
 import type { ListFilters, PageData } from '../status-data.ts'
-import { field, filterForm, projectField, streamField } from './forms.ts'
-import { heading, hiddenFields, layout, option, rangeText, time } from './layout.ts'
+import { type Choice, filterForm, projectField, select, streamField } from './forms.ts'
+import { heading, hiddenFields, layout, rangeText, time } from './layout.ts'
 import { command } from './needs.ts'
 
 interface QuarantinePage extends PageData, ListFilters {
@@ -20,10 +20,10 @@ const LONGEST_RAW = 1500
 export function quarantinePage(page: QuarantinePage): string {
   const { groups, state, project, stream } = page
   const rows = groups.reduce((sum, group) => sum + group.rows, 0)
-  const states = html`<select name="state">${option('open', 'open', state)}${option('dismissed', 'dismissed', state)}</select>`
+  const states = ['open', 'dismissed'].map((name): Choice => [name, name])
   const body = html`${heading({ title: 'Quarantine', notice: page.notice })}
 <p>Rows that failed validation. They are stored unchanged and not loaded; the other rows of their days are. A row that the service sends right, or no longer sends, leaves by itself.</p>
-${filterForm('/quarantine', html`${projectField(page.projects, project, 'all')}${streamField(page.streams, stream, 'all')}${field('State', states)}`)}
+${filterForm('/quarantine', html`${projectField(page.projects, project, 'all')}${streamField(page.streams, stream, 'all')}${select('State', 'state', states, state)}`)}
 ${
   groups.length === 0
     ? html`<div class="card empty"><p>${state === 'open' ? 'No row is in quarantine' : 'No row is dismissed'}${stream !== undefined || project !== undefined ? html` with these filters. <a href="/quarantine">Show all</a>` : '.'}</p></div>`
