@@ -146,7 +146,6 @@ function dots(data: ChartData, { isFocus, points, line, colour }: Series, { acro
   return html`<g class="c${colour}${hasMeans ? ' days' : ''}" data-series="${colour}">${circles}</g>`
 }
 
-/** Of each line the last x that is complete and has a value, or the last that has one. */
 function endsOf({ series, isComplete }: ChartData) {
   return series.flatMap(({ name, colour, line }) => {
     const complete = line.findLastIndex((value, index) => value !== null && isComplete[index])
@@ -182,7 +181,6 @@ function short(name: string): string {
   return letters.length <= LABEL_LENGTH ? name : `${letters.slice(0, LABEL_LENGTH - 1).join('')}…`
 }
 
-/** The first and the last day, and what lies between if there is room. */
 function dayLabels(x: readonly Day[], { across }: Frame): Html[] {
   const last = x.length - 1
   const spansYears = x[0]!.slice(0, 4) !== x[last]!.slice(0, 4)

@@ -83,7 +83,6 @@ const MEASURES: Record<Metric, Measure> = {
 
 const isOf = (brands: readonly string[]) => sql`brand_id in (${sql.join(brands.length === 0 ? [''] : brands)})`
 
-/** A metric of brands by day, week or month, the newest first. */
 export function overTime(context: Context, { metric, report, where, brands }: Asked) {
   const { filters } = context
   const [k, n] = MEASURES[metric]

@@ -152,7 +152,6 @@ export function isDrawable({ series }: ChartData): boolean {
   return series.some(({ points }) => points.some((point) => point !== undefined && point.value !== null))
 }
 
-/** True if two neighbours of x follow each other without a gap. */
 export function adjoin({ x, grain }: ChartData, index: number): boolean {
   return index > 0 && dayNumber(x[index]!) - dayNumber(x[index - 1]!) === (grain === 'week' ? 7 : 1)
 }

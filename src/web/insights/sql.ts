@@ -189,7 +189,6 @@ export function named({ project }: Pick<Context, 'project'>, column: Dimension, 
   return { name: sql`coalesce(${alias}.${sql.raw(name)}, ${id})`, join }
 }
 
-/** How many days of a stream were read in the range and before it, how many of them are whole or may still change, and why. */
 export function daysRead(project: string, stream: string, range: Range, before: Range): RawBuilder<DaysRead> {
   const now = (condition: Fragment) => sql`count(*) filter (where s.date >= ${range.from}${condition})`
   return sql`select ${now(sql``)} as days, ${now(sql` and s.is_complete`)} as whole_days,

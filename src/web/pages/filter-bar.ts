@@ -31,7 +31,6 @@ ${select('Compared with', 'compare', Object.entries(COMPARISONS), comparison)}
 <button class="button tiny">Apply</button></form>`
 }
 
-/** The days that are shown, those that they are compared with, and how much of both was read. */
 export function rangeWords({ range, before }: Filters, { days, extent, incomparable, omitting }: Found): string {
   const all = countDays(range)
   const open = days.days - days.whole_days

@@ -63,7 +63,6 @@ export function scrolling(label: string, content: Html): Html {
   return html`<div class="scroll" role="region" aria-label="${label}" tabindex="0">${content}</div>`
 }
 
-/** A list of at most so many things, and how many more there are. */
 export function places<T>(
   items: readonly T[],
   { most, noun, total = items.length }: { most: number; noun: string; total?: number },

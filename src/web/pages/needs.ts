@@ -45,7 +45,6 @@ export function command(text: string): Html {
   return html`<span class="command"><code>${text}</code></span>`
 }
 
-/** The button that helps, or the command that does the same. */
 function syncHelp({ viewer }: StatusData, lead: string): Html {
   return html`<div class="help">${lead} ${
     viewer?.csrf === undefined ? command('npx visibility-sync sync') : syncForm(viewer.csrf)

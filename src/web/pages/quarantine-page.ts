@@ -16,7 +16,6 @@ interface QuarantinePage extends PageData, ListFilters {
 
 const LONGEST_RAW = 1500
 
-/** The rows that failed validation, by reason, with one of each as it came. */
 export function quarantinePage(page: QuarantinePage): string {
   const { groups, state, project, stream } = page
   const rows = groups.reduce((sum, group) => sum + group.rows, 0)

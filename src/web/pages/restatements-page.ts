@@ -15,7 +15,6 @@ interface RestatementsPage extends PageData, ListFilters {
   lookback: Status['lookback'] | undefined
 }
 
-/** Changes in days that were read before: when they were found, where, and how many rows. */
 export function restatementsPage(page: RestatementsPage): string {
   const { report, lookback, range } = page
   const filters = html`${projectField(page.projects, page.project, 'all')}${streamField(page.streams, page.stream, 'all')}${dateField('Seen from', 'from', range.from)}${dateField('to', 'to', range.to)}`

@@ -24,7 +24,6 @@ interface RunPage extends PageData {
 const MOST_ENTRIES = 60
 const MOST_LISTED = 30
 
-/** One run: what it read, what it asked for, what failed, and what it found changed. */
 export function runPage(page: RunPage): string {
   const { run, live, now, ledgerNow } = page
   const { previous, next } = page.neighbours

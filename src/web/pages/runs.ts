@@ -18,7 +18,6 @@ export function runCard(id: number, title: string, body: Html): Html {
 ${body}</section>`
 }
 
-/** A run of this process: how far it is, how fast, and how long it will take at this pace. */
 export function running(run: LiveRun, now: Date): Html {
   const { share, rows, requests, left } = paceOf(run, now)
   const percent = Math.floor(share * 100)
