@@ -90,17 +90,14 @@ function yearStates({ streams, yearRange, first, known }: CalendarData): Map<Day
   return new Map(all.map((day) => [day, stateOfYearDay(found.get(day), streams.length)]))
 }
 
-/** True if every day of the year was read by every stream, and nothing is to be looked at. */
-export function isYearComplete(calendar: CalendarData): boolean {
-  return [...yearStates(calendar).values()].every((state) => state === 'read' || state === 'restated')
-}
-
-export function yearWords(calendar: CalendarData): string {
+/** How many days of the year are in each state, and whether all were read by every stream and need no attention. */
+export function yearSummary(calendar: CalendarData): { words: string; isComplete: boolean } {
   const states = [...yearStates(calendar).values()]
   const of = (...wanted: CellState[]) => states.filter((state) => wanted.includes(state)).length
   const others = Object.entries(YEAR_WORDS).map(([state, words]) => [of(state as CellState), words] as const)
   const parts = others.flatMap(([days, words]) => (days > 0 ? [`${days} ${words}`] : []))
-  return [`${count(of('read', 'restated'), 'day')} of ${states.length} read`, ...parts].join(', ')
+  const words = [`${count(of('read', 'restated'), 'day')} of ${states.length} read`, ...parts].join(', ')
+  return { words, isComplete: parts.length === 0 }
 }
 
 const YEAR_WORDS = {

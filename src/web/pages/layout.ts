@@ -65,7 +65,7 @@ export function scrolling(label: string, content: Html): Html {
 
 export function places<T>(
   items: readonly T[],
-  { most, noun, total = items.length }: { most: number; noun: string; total?: number },
+  { most = 8, noun, total = items.length }: { most?: number; noun: string; total?: number },
   line: (item: T) => Html,
 ): Html {
   const shown = items.slice(0, most)

@@ -7,8 +7,6 @@ import { hiddenFields, href, places, rangeText, time } from './layout.ts'
 
 /* Problems, one card for each kind, each with its reason and what helps. */
 
-const MOST_LISTED = 8
-
 interface Card {
   grade: 'bad' | 'warn'
   label: string
@@ -81,7 +79,7 @@ function affectedBy(projects: readonly ProjectHealth[], is: (stream: ProjectHeal
 }
 
 function affectedList(affected: readonly Affected[], words: (project: Affected) => Html): Html {
-  return places(affected, { most: MOST_LISTED, noun: 'project' }, (project) => {
+  return places(affected, { noun: 'project' }, (project) => {
     const { id, name } = project
     return html`<a href="${href('/', { project: id }, '#project')}">${name}</a> <span class="quiet">${words(project)}</span>`
   })
@@ -135,14 +133,14 @@ function heldCard(page: StatusData, nameOf: (id: string) => string): Card {
     label: 'Held',
     title: `${count(totals.held, 'range')} held for review`,
     body: html`<p>An answer of the service would have deleted most or all rows of these days. Nothing was deleted: the rows from before are still there.</p>
-${places(held, { most: MOST_LISTED, noun: 'range', total: totals.held }, (row) => heldRow(page, row, nameOf(row.project_id)))}
+${places(held, { noun: 'range', total: totals.held }, (row) => heldRow(page, row, nameOf(row.project_id)))}
 ${page.viewer?.csrf === undefined ? acceptHelp(held) : ''}`,
   }
 }
 
 function acceptHelp(held: readonly HeldStatus[]): Html {
   const commands = byAccept(held).map(([{ accept }]) => accept)
-  return html`<div class="help">If the rows are really gone, let it through: ${places(commands, { most: MOST_LISTED, noun: 'command' }, command)}</div>`
+  return html`<div class="help">If the rows are really gone, let it through: ${places(commands, { noun: 'command' }, command)}</div>`
 }
 
 function heldRow({ viewer, ledgerNow }: StatusData, row: HeldStatus, name: string): Html {
@@ -157,7 +155,7 @@ function heldRow({ viewer, ledgerNow }: StatusData, row: HeldStatus, name: strin
 function unreconciledCard(page: StatusData, nameOf: (id: string) => string): Card {
   const { unreconciled } = page.status!
   const days = unreconciled.reduce((sum, row) => sum + row.days, 0)
-  const list = places(unreconciled, { most: MOST_LISTED, noun: 'stream' }, (row) => {
+  const list = places(unreconciled, { noun: 'stream' }, (row) => {
     const { stream, project_id: project, last_day: day } = row
     return html`<a href="${href('/', { project, to: day, day }, '#day')}">${count(row.days, 'day')} of ${stream}</a> <span class="quiet">of ${nameOf(project)}; on ${day} ${clip(row.difference, 200)}</span>`
   })
@@ -174,7 +172,7 @@ ${list}${help}`,
 function quarantineCard(page: StatusData, nameOf: (id: string) => string): Card {
   const sorted = [...page.status!.quarantine].sort((a, b) => b.open - a.open)
   const open = sorted.reduce((sum, row) => sum + row.open, 0)
-  const list = places(sorted, { most: MOST_LISTED, noun: 'stream' }, (row) => {
+  const list = places(sorted, { noun: 'stream' }, (row) => {
     const { stream, project_id: project } = row
     return html`<a href="${href('/quarantine', { stream, project })}">${count(row.open, 'row')} of ${stream}</a> <span class="quiet">of ${nameOf(project)}, the oldest ${time(row.oldest, page.ledgerNow)}; for example ${clip(row.example, 120)}</span>`
   })
@@ -191,7 +189,7 @@ ${list}
 function deadCard(page: StatusData, nameOf: (id: string) => string): Card {
   const { dead } = page.queue!
   const title = `${count(dead.length, 'window')} given up after several attempts`
-  const list = places(dead, { most: MOST_LISTED, noun: 'window' }, (row) => {
+  const list = places(dead, { noun: 'window' }, (row) => {
     const days = row.range === undefined ? '' : `, ${rangeText(row.range)}`
     return html`${row.stream}${days} <span class="quiet">of ${nameOf(row.project)}, ${time(row.since, page.ledgerNow)}: ${clip(row.reason, 160)}</span>`
   })

@@ -4,7 +4,7 @@ import type { QueueStatus } from '../../queue/dead-windows.ts'
 import { freshWords, type Problem, type ProjectHealth, problemsOf, projectsByHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
-import { isYearComplete, legend, weeks, year, yearWords } from './calendar.ts'
+import { legend, weeks, year, yearSummary } from './calendar.ts'
 import { dayPanel } from './day-panel.ts'
 import { dateField, field, filterForm, projectField, streamField } from './forms.ts'
 import { factList, heading, hiddenFields, href, layout, lookbackWords, places, shortDay, tile, time } from './layout.ts'
@@ -112,7 +112,8 @@ function projectSection(page: StatusData, project: ProjectHealth | undefined): H
   if (page.ledgerAgeMs !== undefined && page.status === undefined) return ''
   const { project: id, range, known, later, day } = calendar
   // Somebody who chose other weeks or a day wants to see them.
-  const isFolded = later === undefined && day === undefined && isYearComplete(calendar)
+  const { words, isComplete } = yearSummary(calendar)
+  const isFolded = later === undefined && day === undefined && isComplete
   const days = known && daysByStream(page)
   return html`<section class="card" id="project" aria-labelledby="project-title">
 <header><h2 id="project-title">Coverage of ${project?.name ?? id}</h2>${filterForm('/#project', html`${projectField(page.projects, id)}${dateField('Up to', 'to', range.to)}`)}</header>
@@ -120,7 +121,7 @@ function projectSection(page: StatusData, project: ProjectHealth | undefined): H
 ${
   known === undefined
     ? html`<p class="empty">Not known while the database is away.</p>`
-    : html`<div data-part="year"><p class="small">A year at a glance: ${yearWords(calendar)}.</p>${year(calendar)}</div>
+    : html`<div data-part="year"><p class="small">A year at a glance: ${words}.</p>${year(calendar)}</div>
 ${isFolded ? html`<details class="fold" id="days-by-stream"><summary>Days by stream</summary>${days}</details>` : days}`
 }</section>`
 }
