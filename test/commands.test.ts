@@ -302,7 +302,9 @@ describe('commands', () => {
       ),
     )
     await run('sync')
-    expect(await first()).toBe(`✓ Fresh: ${own.services.streams.all.length} streams, nothing is missing or in doubt`)
+    expect(await first()).toBe(
+      `✓ Fresh: ${own.services.streams.all.length} streams, nothing is missing, held or quarantined`,
+    )
     expect((await run('status', '--json')).json().attention).toEqual([])
     own.service.setFaults({ ...NO_LIMIT, empty: true })
     await run('sync', '--stream', 'by_topic')

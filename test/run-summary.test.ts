@@ -293,7 +293,9 @@ describe('held days', () => {
     const status = await cli(['status'])
     expect(status.stdout.match(/visibility-sync backfill .*/g)).toEqual([accept, accept])
     const { attention } = (await cli(['status', '--json'])).json()
-    expect(attention).toEqual([{ reasons: ['5 ranges held'], command: commands![0] }])
+    expect(attention).toEqual([
+      { reasons: ['5 ranges held, to be let through only if the rows are really gone'], command: commands![0] },
+    ])
     expect(one(status.stdout)).toContain('brand_daily, by_model, by_prompt, by_topic, chats of')
     expect((await cli(accept.split(' ').slice(1))).code).toBe(0)
     expect((await cli(['status', '--json'])).json().held).toEqual([])

@@ -62,7 +62,7 @@ export function addCommands(program: Command, add: Add): void {
     examples: ['init', 'init --full', 'init --config somewhere/else.yaml'],
     options: [
       option('--full', 'ask nothing, and write every setting explained, as without a terminal'),
-      option('--yes', 'the same'),
+      option('--yes', 'the same; it tests nothing, so run check next'),
       option('--force', 'overwrite a file that exists'),
     ],
     kind: 'bare',

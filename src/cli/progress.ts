@@ -4,6 +4,7 @@ import type { Observer, Step } from '../sync/run/task.ts'
 const WIDTH = 24
 const EVERY_MS = 100
 const LINE_EVERY_MS = 5000
+const SILENT_MS = 15_000
 
 export interface Progress {
   observer: Observer
@@ -56,6 +57,7 @@ export function terminalProgress(stream: NodeJS.WriteStream): Progress {
 export function lineProgress(write: (line: string) => void): Progress {
   const state = { total: 0, done: 0, rows: 0, startedAt: Date.now() }
   let saidAt = state.startedAt
+  let requests = 0
   let plan = ''
   const say = (text: string) => write(`${new Date().toISOString().slice(11, 19)} ${text}\n`)
   return {
@@ -75,6 +77,13 @@ export function lineProgress(write: (line: string) => void): Progress {
         if (Date.now() - saidAt < LINE_EVERY_MS || state.done >= state.total) return
         saidAt = Date.now()
         say(progressText(state).join(', '))
+      },
+      // Windows that are split, and answers that are cut, are many requests without a row.
+      onRequest() {
+        requests++
+        if (Date.now() - saidAt < SILENT_MS) return
+        saidAt = Date.now()
+        say(`${count(requests, 'request')} so far, ${count(state.rows, 'row')}`)
       },
     },
     above: write,

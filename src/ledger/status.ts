@@ -154,20 +154,25 @@ async function openQuarantine({ db }: Warehouse): Promise<Status['quarantine']> 
   return rows
 }
 
+/** Changes of older days come from history being rewritten: no lookback catches them, and the history check does. */
+const OLDEST_CHANGE = 31
+
 /**
  * How old days were when a re-read still changed them, over the last 60 days, counted from the last day of interest as the
- * lookback is. Changes that reach far back come from history being rewritten, which no lookback catches and the audit does, so
- * the oldest twentieth is left out.
+ * lookback is. The oldest twentieth is left out.
  */
 export async function readLookback(
   { db }: Warehouse,
   { config, today }: Pick<StatusOptions, 'config' | 'today'>,
 ): Promise<Status['lookback']> {
+  const last = daysOfInterest(config, today).to
   const { rows } = await sql<{ age: number | null }>`
-    select percentile_disc(0.95) within group (order by least((seen_at at time zone 'UTC')::date, ${daysOfInterest(config, today).to}::date) - date) as age
-    from ${sql.table('ops.restatements')} where seen_at > now() - interval '60 days' and date <= ${daysOfInterest(config, today).to}::date`.execute(
-    db,
-  )
+    select percentile_disc(0.95) within group (order by age) as age
+    from (
+      select least((seen_at at time zone 'UTC')::date, ${last}::date) - date as age
+      from ops.restatements where seen_at > now() - interval '60 days' and date <= ${last}::date
+    ) changes
+    where age <= ${OLDEST_CHANGE}`.execute(db)
   const { age } = rows[0]!
   const needed_days = age === null ? null : Number(age) + 1
   const configured_days = config.lookback_days

@@ -84,6 +84,8 @@ export interface Problem {
   kind: ProblemKind
   /** For the banner: "3 ranges held". */
   text: string
+  /** A command that helps more than the usual one. */
+  remedy?: string
 }
 
 /** The command that helps, without the name of the program. Held days have commands of their own. */
@@ -97,6 +99,9 @@ export const REMEDIES: Record<Exclude<ProblemKind, 'held'>, string> = {
   changed: 'sync',
   missing: 'sync',
 }
+
+/** A sync does not read the days that a backfill was asked for. */
+export const BACKFILL_REST = 'backfill --from D --to D --missing'
 
 export function problemsOf(
   { status, queue, failedToStart }: Pick<StatusData, 'status' | 'queue'> & Partial<Pick<StatusData, 'failedToStart'>>,
@@ -118,7 +123,11 @@ export function problemsOf(
   // What kept the run from being complete is above it, with a command that helps.
   const isNamed = troubles.length > 0 && troubles.every(({ kind }) => named[kind])
   const lastRun: Problem | false = last !== undefined &&
-    last.outcome !== 'complete' && { kind: 'run', text: `the last run was ${last.outcome}` }
+    last.outcome !== 'complete' && {
+      kind: 'run',
+      text: `the last run was ${last.outcome}`,
+      ...(last.command === 'backfill' && { remedy: BACKFILL_REST }),
+    }
   const amount = (kind: ProblemKind, number: number, noun: string, words: string) =>
     number > 0 && { kind, text: `${count(number, noun)} ${words}` }
   const found: (Problem | false | undefined)[] = [

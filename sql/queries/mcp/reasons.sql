@@ -1,9 +1,10 @@
 -- Streams whose day is not as it should be, edits of brands since the week before, and models with their prompts of the day.
 -- The words are of the reason without its name.
-select 'state' as kind, string_agg(stream, ', ' order by stream) as name, detail, count(*)::integer as count, null::integer as sample,
+select 'state' as kind,
+  case when count(*) = streams then 'all ' || streams || ' streams' else string_agg(stream, ', ' order by stream) end as name, detail, count(*)::integer as count, null::integer as sample,
   detail as words
 from (
-  select f.stream, concat_ws(', ',
+  select f.stream, count(*) over () as streams, concat_ws(', ',
     case when s.date is null then 'never read' when s.state <> 'read' then s.state when s.is_reconciled is false then 'unreconciled' end,
     case when s.is_provisional then 'may still change' end,
     'changed by later reads (' || nullif(s.restatements, 0) || '), last on ' || (s.restated_at at time zone 'UTC')::date) as detail
@@ -12,7 +13,7 @@ from (
   where f.project_id = {project} and f.first_day is not null
 ) f
 where detail <> ''
-group by detail
+group by detail, streams
 union all
 select 'edit', name, detail, null, null, 'brand edit ' || detail
 from (

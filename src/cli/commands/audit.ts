@@ -67,7 +67,7 @@ function verdict({ audited, remaining, requests }: AuditResult, repair: boolean,
   if (total === 0) return `${good('No differences')}; ${count(requests, 'request')}.`
   const differ = total === 1 ? 'differs and was' : 'differ and were'
   if (!repair)
-    return `${warning(streamDays(total))} ${differ} marked: the next sync reads them again, or "npx visibility-sync audit --repair" now.`
+    return `${warning(streamDays(total))} ${differ} marked: the next sync reads them again, with streams that depend on them, or "npx visibility-sync audit --repair" now.`
   const now = remaining === 0 ? good('all are right now') : bad(`${streamDays(remaining)} still differ`)
   return `${streamDays(total)} differed and were read again; ${now}.`
 }

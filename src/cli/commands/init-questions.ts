@@ -82,6 +82,7 @@ export async function askQuestions(session: Session): Promise<Answers> {
   prompts.intro('visibility-sync: the first configuration', terminal)
   const address = 'Address of the service, ending in /v1 (or "reference")'
   await settle('VISIBILITY_API_URL', text(address, 'https://api.example.com/v1'), async () => {
+    if (variables.VISIBILITY_API_URL === '') throw new UsageError('type the address of the service, or "reference"')
     const noKey = { VISIBILITY_API_KEY: 'none', VISIBILITY_API_KEY_FILE: '', VISIBILITY_PROJECTS: '' }
     // Another redactor, because "none" is no secret.
     await withSource(load(noKey, createRedactor()), ({ client }) =>

@@ -2,7 +2,7 @@ import { withExisting } from '../../app/open-services.ts'
 import { shownText } from '../../core/config/secrets.ts'
 import { showRange } from '../../core/day.ts'
 import { UsageError } from '../../core/errors.ts'
-import { clip, count } from '../../core/text.ts'
+import { clip, count, grouped } from '../../core/text.ts'
 import { hasLedger } from '../../ledger/days.ts'
 import {
   groupQuarantine,
@@ -119,7 +119,7 @@ export function quarantineDismiss(session: Session, options: QuarantineOptions, 
   return withLedger(session, options, async (warehouse) => {
     const dismissed = await dismissQuarantine(warehouse, { ...filterOf(options), ids: numbers }, because)
     const text = [
-      `${count(rowsIn(dismissed), 'row')} dismissed. They no longer make runs partial; a row that changes comes back.`,
+      `${count(rowsIn(dismissed), 'row')} dismissed. Runs are no longer partial because of this; a row that changes comes back.`,
       'Next: npx visibility-sync sync   reads their days again without them',
       'Undo: npx visibility-sync quarantine retry --dismissed',
     ]
@@ -189,7 +189,7 @@ function printRetry(session: Session, result: RetryResult): void {
   session.print(result, [
     tried === 0
       ? 'No open rows in quarantine.'
-      : `${count(tried, 'row')} read again, ${loaded} loaded or gone, ${tried - loaded} still bad.`,
+      : `${count(tried, 'row')} read again, ${grouped(loaded)} loaded or gone, ${grouped(tried - loaded)} still bad.`,
     ...still_bad.slice(0, MOST_REASONS).map(({ quarantine_id, reason }) => `  ${quarantine_id}: ${reason}`),
     left > 0 && `  and ${left} more`,
   ])

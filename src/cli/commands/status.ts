@@ -79,16 +79,20 @@ function needsAttention({ config, clock, command }: Session, found: Status, queu
     maxStalenessMs: secondsOf(config.serve.max_staleness) * 1000,
   })
   const byCommand = new Map<string, string[]>()
-  for (const { kind, text } of problemsOf({ status: found, queue: queue ?? undefined }, projects)) {
-    const helps = kind === 'held' ? found.held[0]!.accept : command(REMEDIES[kind])
-    byCommand.set(helps, [...(byCommand.get(helps) ?? []), text])
+  for (const { kind, text, remedy } of problemsOf({ status: found, queue: queue ?? undefined }, projects)) {
+    const helps = kind === 'held' ? found.held[0]!.accept : command(remedy ?? REMEDIES[kind])
+    const reason = kind === 'held' ? `${text}, to be let through only if the rows are really gone` : text
+    byCommand.set(helps, [...(byCommand.get(helps) ?? []), reason])
   }
   return [...byCommand].map(([helps, reasons]) => ({ reasons, command: helps }))
 }
 
-function verdict({ attention, streams }: Printed, { width }: Shown): Part[] {
+function verdict({ attention, streams, lookback }: Printed, { width }: Shown): Part[] {
   if (attention.length === 0)
-    return [`${good('✓')} Fresh: ${count(streams.length, 'stream')}, nothing is missing or in doubt`]
+    return [
+      `${good('✓')} Fresh: ${count(streams.length, 'stream')}, nothing is missing, held or quarantined`,
+      `  The last ${count(lookback.configured_days, 'day')} may still change.`,
+    ]
   return [
     `${warning('!')} Needs attention`,
     ...attention.flatMap(({ reasons, command }) => [wrap(reasons.join(', '), width, '  ', '    '), `    ${command}`]),

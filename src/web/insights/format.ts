@@ -22,7 +22,9 @@ export const points = (change: number | null) => (change === null ? '' : `${sign
 
 /** "−2.3 to +4.1", in points. */
 export function pointsInterval(low: number | null, high: number | null): string {
-  return low === null || high === null ? '' : `${signed(low * 100, 1)} to ${signed(high * 100, 1)}`
+  // An end that is near zero keeps its sign: on it depends whether a change is clear.
+  const end = (value: number) => signed(value * 100, Math.abs(value) < 0.0005 ? 3 : 1)
+  return low === null || high === null ? '' : `${end(low)} to ${end(high)}`
 }
 
 /** "+2.3", "−0.4", "0". */

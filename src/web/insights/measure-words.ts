@@ -21,7 +21,9 @@ export function numberOf(metric: Metric, { value, low = null, high = null, count
 /** What became of a number since the period before; nothing if it was not compared. */
 export function changeOf(metric: Metric, row: MeasuredRow): string {
   const { unit, sampleName } = kindOf(metric)
-  const before = `${measured(row.previous_value ?? null, unit)} of ${whole(row.previous_sample ?? null)} ${sampleName}`
+  const sample = `${whole(row.previous_sample ?? null)} ${sampleName}`
+  const value = measured(row.previous_value ?? null, unit)
+  const before = unit === 'share' ? `${value} of ${sample}` : `${value} (${sample})`
   const ends = `${pointsInterval(row.change_low ?? null, row.change_high ?? null)} points`
   const size = `of ${points(Math.abs(row.change ?? 0)).slice(1)} from ${before} (95 % interval ${ends})`
   const samples = `${whole(row.sample)} now, ${whole(row.previous_sample ?? null)} before`

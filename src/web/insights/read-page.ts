@@ -129,7 +129,7 @@ export async function openReader(warehouse: Warehouse, { reports, filters }: Ins
   const streamOf = ({ report }: Statement) => reportName(reports, report) || reportName(reports)
   const known = new Map<string, DaysRead>()
   async function daysOf(stream: string, range = filters.range, before = filters.before) {
-    const key = [stream, range.from, before.from].join()
+    const key = [stream, range.from, range.to, before.from, before.to].join()
     const days = known.get(key) ?? (await all(daysRead(project, stream, range, before)))[0]!
     known.set(key, days)
     return days

@@ -8,7 +8,7 @@ import { href, MONTHS, shortDay } from './layout.ts'
 /** The meaning of each state of a day, and its mark: colour is not the only sign. */
 export const STATES = {
   read: ['read', ''],
-  restated: ['read, and changed by the service later', '~'],
+  restated: ['read again, after the service had changed it', '~'],
   quarantined: ['some rows wait in quarantine', '!'],
   held: ['held for review', '‖'],
   unreconciled: ['does not add up to the totals of the service', '≠'],
@@ -96,7 +96,7 @@ export function yearSummary(calendar: CalendarData): { words: string; isComplete
   const of = (...wanted: CellState[]) => states.filter((state) => wanted.includes(state)).length
   const others = Object.entries(YEAR_WORDS).map(([state, words]) => [of(state as CellState), words] as const)
   const parts = others.flatMap(([days, words]) => (days > 0 ? [`${days} ${words}`] : []))
-  const words = [`${count(of('read', 'restated'), 'day')} of ${states.length} read`, ...parts].join(', ')
+  const words = [`${of('read', 'restated')} of ${count(states.length, 'day')} in order`, ...parts].join(', ')
   return { words, isComplete: parts.length === 0 }
 }
 

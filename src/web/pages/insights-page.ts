@@ -121,8 +121,7 @@ function nextSteps(filters: Filters, found: Found, own: string): Html {
     `no prompt with ${ENOUGH} answers in which only rivals appear`,
     hasDomains && 'no source to win',
   ].filter(Boolean)
-  const none =
-    weeks > 0 ? `Nothing stands out: ${searched.join(', ').replace(/, (?=[^,]+$)/, ' and ')}.` : NO_WEEK_TO_SEARCH
+  const none = weeks > 0 ? `There is ${searched.join(', ').replace(/, (?=[^,]+$)/, ' and ')}.` : NO_WEEK_TO_SEARCH
   return html`<section class="card next" id="next" aria-labelledby="next-title"><h2 id="next-title">What to do next</h2>
 ${shown.length === 0 && html`<p class="about">${none}</p>`}<div class="facts">${shown.map(([title, lines]) => html`<div><h3>${title}</h3><ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></div>`)}</div></section>`
 }

@@ -1,6 +1,6 @@
 import { clip, count, grouped, listSome, streamDays } from '../../core/text.ts'
 import { byAccept, type HeldStatus, type StreamStatus } from '../../ledger/status.ts'
-import { missingDays, type Problem, type ProjectHealth } from '../health.ts'
+import { BACKFILL_REST, missingDays, type Problem, type ProjectHealth } from '../health.ts'
 import { type Html, html } from '../html.ts'
 import type { StatusData } from '../status-data.ts'
 import { hiddenFields, href, places, rangeText, time } from './layout.ts'
@@ -67,7 +67,7 @@ function runCard(page: StatusData): Card {
     grade: isFailed ? 'bad' : 'warn',
     label: isFailed ? 'Failed' : last.outcome === 'partial' ? 'Partial' : 'Stopped',
     title: html`The last run, <a href="/runs/${last.run_id}">${last.command} ${last.run_id}</a>, was ${last.outcome}`,
-    body: html`<p>${clip(last.reason ?? 'Nothing more is known.', 400)} It ended ${time(last.ended_at, page.ledgerNow)}.</p>${syncHelp(page, 'The next sync reads what is left; or at once:')}`,
+    body: html`<p>${clip(last.reason ?? 'Nothing more is known.', 400)} It ended ${time(last.ended_at, page.ledgerNow)}.</p>${last.command === 'backfill' ? html`<p class="help">Read the rest of its days: ${command(`npx visibility-sync ${BACKFILL_REST}`)}</p>` : syncHelp(page, 'The next sync reads what is left; or at once:')}`,
   }
 }
 
@@ -180,7 +180,7 @@ function quarantineCard(page: StatusData, nameOf: (id: string) => string): Card 
     grade: 'warn',
     label: 'Quarantine',
     title: `${count(open, 'row')} failed validation`,
-    body: html`<p>They are kept as they came, and not loaded. The other rows of these days are loaded.</p>
+    body: html`<p>They are kept as they came, and not loaded. The other rows of these days are loaded, unless a day is held.</p>
 ${list}
 <p class="help"><a class="button tiny" href="/quarantine">Look at them</a> ${page.viewer?.csrf === undefined ? command('npx visibility-sync quarantine list') : ''}</p>`,
   }
