@@ -302,15 +302,16 @@ describe('commands', () => {
       ),
     )
     await run('sync')
-    expect(await first()).toBe(
+    expect((await first())!.split('\n')).toEqual([
       `✓ Fresh: ${own.services.streams.all.length} streams, nothing is missing, held or quarantined`,
-    )
+      '  The last 7 days may still change.',
+    ])
     expect((await run('status', '--json')).json().attention).toEqual([])
     own.service.setFaults({ ...NO_LIMIT, empty: true })
     await run('sync', '--stream', 'by_topic')
     const { attention, held } = (await run('status', '--json')).json()
     expect(attention).toEqual([
-      { reasons: [expect.stringMatching(/^\d+ ranges? held$/)], command: held[0].accept },
+      { reasons: [expect.stringMatching(/^\d+ ranges? held, to be let through only if/)], command: held[0].accept },
       { reasons: ['4 streams with days to read again'], command: 'npx visibility-sync sync' },
     ])
     expect(await first()).toContain(held[0].accept)

@@ -53,7 +53,11 @@ export interface KnownDay {
 }
 
 /** The known days of a stream within a range, oldest first. */
-export async function readDays({ db }: Warehouse, projectStream: ProjectStream, range: Range): Promise<KnownDay[]> {
+export async function readDays(
+  { db }: Pick<Warehouse, 'db'>,
+  projectStream: ProjectStream,
+  range: Range,
+): Promise<KnownDay[]> {
   const rows = await db
     .selectFrom('ops.coverage')
     .select(['date', 'rows', 'state', 'read_at', 'reconciled_at', 'difference'])

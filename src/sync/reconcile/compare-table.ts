@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import type { Day } from '../../core/day.ts'
-import type { KnownDay } from '../../ledger/days.ts'
+import { type KnownDay, readDays } from '../../ledger/days.ts'
 import { readDismissed } from '../../ledger/quarantine.ts'
 import { type ControlTotals, TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import { type DayStream, RowList } from '../../streams/stream.ts'
@@ -49,21 +49,28 @@ export async function compareTable(
   return differences
 }
 
-/** Of these days, those whose stored totals are wrong: rows that are stored contradict them, and those of no stream agree with them. */
+/**
+ * Of these days, those whose stored totals are wrong: what is stored of some stream contradicts them, and what is stored of none
+ * agrees. Rows of another project agree with its totals, but they are not stored where they name its prompts: so streams by
+ * prompt decide, if there are any.
+ */
 export async function daysOfWrongTotals(
-  { db }: Transaction,
+  tx: Transaction,
   projectId: string,
-  streams: readonly DayStream[],
+  compared: readonly DayStream[],
   days: readonly Day[],
   control: ControlTotals,
 ): Promise<Set<Day>> {
   const sorted = days.toSorted()
+  const range = { from: sorted[0]!, to: sorted.at(-1)! }
+  const byPrompt = compared.filter(({ splitDimensions }) => splitDimensions.includes('prompt_id'))
   const [contradicted, confirmed] = [new Set<Day>(), new Set<Day>()]
-  for (const stream of streams) {
-    const found = await readTotals(db, projectId, stream, sorted)
+  for (const stream of byPrompt.length > 0 ? byPrompt : compared) {
+    const known = await readDays(tx, { projectId, stream: stream.name }, range)
+    const read = new Set(known.map(({ date }) => date))
+    const found = await readTotals(tx.db, projectId, stream, sorted)
     const differing = new Set(compareDays(stream, sorted, found, control).map(({ day }) => day))
-    const stored = sorted.filter((day) => (found.rowsByDay.get(day) ?? found.totals?.get(day)?.size ?? 0) > 0)
-    for (const day of stored) (differing.has(day) ? contradicted : confirmed).add(day)
+    for (const day of sorted) if (read.has(day)) (differing.has(day) ? contradicted : confirmed).add(day)
   }
   return new Set([...contradicted].filter((day) => !confirmed.has(day)))
 }
