@@ -155,7 +155,7 @@ async function openQuarantine({ db }: Warehouse): Promise<Status['quarantine']> 
 }
 
 /** Changes of older days come from history being rewritten: no lookback catches them, and the history check does. */
-const OLDEST_CHANGE = 31
+const OLDEST_CHANGE = 30
 
 /**
  * How old days were when a re-read still changed them, over the last 60 days, counted from the last day of interest as the
