@@ -28,7 +28,7 @@ const { values: options } = parseArgs({
     // Workers that share a limit of 5 requests in 2 s.
     limited: { type: 'string', default: '3' },
     // Rows of a window times windows, for what the queue costs.
-    cost: { type: 'string', default: '5x1000,1000x400' },
+    cost: { type: 'string', default: '5x1000,900x400' },
     rounds: { type: 'string', default: '5' },
     quick: { type: 'boolean', default: false },
   },

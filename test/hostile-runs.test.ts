@@ -3,9 +3,10 @@ import { describe, expect, test } from '@jest/globals'
 import { runAudit } from '../src/audit/run-audit.ts'
 import { StreamSet } from '../src/streams/registry.ts'
 import { dismissQuarantine } from '../src/sync/quarantine.ts'
+import { startProcess } from './support/cli.ts'
 import { isReport, type Lie, lyingTo, redirecting } from './support/lies.ts'
 import { listening, openClient, startRewriter } from './support/proxy.ts'
-import { configOf, FOUR_GRAINS, type Setup, type SetupOptions, setUp } from './support/setup.ts'
+import { configOf, FOUR_GRAINS, NO_LIMIT, type Setup, type SetupOptions, setUp } from './support/setup.ts'
 import { expectExact } from './support/truth.ts'
 
 /* What several runs make of a service that lies in some of them, and of what people do in between. */
@@ -329,4 +330,25 @@ test.each([
   const audit = { projects: setup.projects, repair: false, signal: new AbortController().signal }
   const { remaining } = await runAudit(setup.services, audit)
   expect([outcome, await rowsOf(table, `${field}_id is null`), remaining]).toEqual(['partial', 0, 0])
+})
+
+test.each([
+  ['alone', 0],
+  ['with a worker', 1],
+])('two first runs at once over the same days, with a queue, %s, are both complete', async (_, workers) => {
+  const range = { from: '2026-02-20', to: '2026-03-31' }
+  const source = { max_window_days: 7, page_limit: 200, concurrency: 3 }
+  setup = await setUp({
+    world: { projects: 2, prompts: 6, models: 2, brands: 3 },
+    faults: { ...NO_LIMIT, latency_ms: 25 },
+    config: { start_date: range.from, lookback_days: 5, source, queue: { mode: 'pg-boss' } },
+  })
+  const options = { env: setup.env, config: setup.fileConfig }
+  const running = Array.from({ length: workers }, () => startProcess(['worker'], options))
+  const runs = [0, 1].map(() => startProcess(['sync', '--json'], options))
+  const results = await Promise.all(runs.map(({ done }) => done))
+  for (const { child } of running) child.kill('SIGTERM')
+  await Promise.all(running.map(({ done }) => done))
+  expect(results.map((result) => result.json().outcome)).toEqual(['complete', 'complete'])
+  await expectExact(setup.database, { world: setup.service.world, range, reports: FOUR_GRAINS })
 })

@@ -35,11 +35,11 @@ export interface StoredControlDay extends ReadControlDay {
 
 export type ControlDays = ReadonlyMap<Day, StoredControlDay>
 
-/** The stored totals of a range; with a run, only those of days that the run has read. */
+/** The stored totals of a range; with a run, only those that were read since it began, by whichever run. */
 export function controlRows(key: ControlKey, range: Range, runId?: number): RawBuilder<ControlRow> {
   return sql`
     select date, totals, is_whole, rows_digest::text as digest, in_review from ${CONTROL_TOTALS}
-    where ${isOfRange(key, range)} ${runId === undefined ? sql`` : sql`and run_id = ${runId}`}`
+    where ${isOfRange(key, range)} ${runId === undefined ? sql`` : sql`and read_at >= (select started_at from ops.runs where run_id = ${runId})`}`
 }
 
 export function controlOf(rows: readonly ControlRow[]): ControlDays {
