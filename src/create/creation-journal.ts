@@ -240,7 +240,7 @@ export class CreationJournal {
     this.known.set(kind, known)
     if (kind === 'prompt') {
       const { rows } = await sql<ListedPrompt>`
-        select prompt_id, text, country_code, first_seen_at from ${sql.table('data.prompts')}
+        select prompt_id, text, country_code, first_seen_at from data.prompts
         where project_id = ${projectId} and removed_at is null`.execute(warehouse.db)
       for (const [identity, id] of promptsKnown(rows, tried)) known.set(identity, id)
       return
@@ -263,12 +263,12 @@ export class CreationJournal {
     if (kind === 'topic' && id !== null) {
       this.topicIds.set(name!, id)
       await sql`
-        insert into ${sql.table('data.topics')} (project_id, topic_id, name) values (${this.project.id}, ${id}, ${name})
+        insert into data.topics (project_id, topic_id, name) values (${this.project.id}, ${id}, ${name})
         on conflict (project_id, topic_id) do update set name = excluded.name`.execute(warehouse.db)
     }
     if (kind === 'url-classification')
       await sql`
-        insert into ${sql.table('data.url_classifications')} (project_id, name, color)
+        insert into data.url_classifications (project_id, name, color)
         values (${this.project.id}, ${name}, ${color ?? null})
         on conflict do nothing`.execute(warehouse.db)
   }

@@ -24,10 +24,10 @@ function calendar(projectId: string, streams: readonly string[], range: Range): 
   return sql`
     select c.stream, c.date, c.rows, c.read_at, c.state, coalesce(r.restated, 0)::bigint as restated
     from unnest(${streams}::text[]) s(stream)
-    join ${sql.table('ops.coverage')} c on c.project_id = ${projectId} and c.stream = s.stream collate "C"
+    join ops.coverage c on c.project_id = ${projectId} and c.stream = s.stream collate "C"
       and c.date between ${range.from} and ${range.to}
     left join lateral (
-      select sum(rows_inserted + rows_updated + rows_deleted) as restated from ${sql.table('ops.restatements')} r
+      select sum(rows_inserted + rows_updated + rows_deleted) as restated from ops.restatements r
       where r.project_id = ${projectId} and r.stream = c.stream and r.date = c.date
     ) r on true`
 }
@@ -83,7 +83,7 @@ export async function readDay(
   const because = await sql<Because & { stream: string; run_id: number }>`
     select entry->>'stream' as stream, run_id, (held->>'rows_present')::int as rows_present,
       (held->>'rows_vanishing')::int as rows_vanishing
-    from ${sql.table('ops.runs')} run
+    from ops.runs run
     cross join lateral jsonb_array_elements(case jsonb_typeof(summary) when 'array' then summary else '[]' end) entry
     cross join lateral jsonb_array_elements(case jsonb_typeof(entry->'held') when 'array' then entry->'held' else '[]' end) held
     where run_id = any(${reviewed.map(({ run_id }) => run_id)}) and entry->>'project_id' = ${projectId}
@@ -97,13 +97,13 @@ export async function readDay(
     return { ...row, held_because: { rows_present, rows_vanishing } }
   })
   const changes = await sql<DayDetail['changes'][number]>`
-    select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ${sql.table('ops.restatements')}
+    select stream, rows_inserted, rows_updated, rows_deleted, seen_at, run_id from ops.restatements
     where project_id = ${projectId} and stream = any(${streams}::text[]) and date = ${day}
     order by seen_at desc limit ${MOST_CHANGES}`.execute(warehouse.db)
   const quarantine = await sql<DayDetail['quarantine'][number]>`
     select stream, coalesce(sum(occurrences) filter (where from_date = to_date), 0)::int as rows,
       coalesce(sum(occurrences) filter (where from_date <> to_date), 0)::int as undated, min(reason) as reason
-    from ${sql.table('ops.quarantine')}
+    from ops.quarantine
     where project_id = ${projectId} and stream = any(${streams}::text[]) and resolved_at is null
       and ${day}::date between from_date and to_date
     group by stream order by stream`.execute(warehouse.db)

@@ -10,8 +10,6 @@ import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The control totals: the report by date alone, as the service gave it last. Days of other streams must add up to them. */
 
-const CONTROL_TOTALS = sql.table('ops.control_totals')
-
 /** Which control totals: those of a project, under some filters. */
 export interface ControlKey {
   projectId: string
@@ -38,7 +36,7 @@ export type ControlDays = ReadonlyMap<Day, StoredControlDay>
 /** The stored totals of a range; with a run, only those that were read since it began, by whichever run. */
 export function controlRows(key: ControlKey, range: Range, runId?: number): RawBuilder<ControlRow> {
   return sql`
-    select date, totals, is_whole, rows_digest::text as digest, in_review from ${CONTROL_TOTALS}
+    select date, totals, is_whole, rows_digest::text as digest, in_review from ops.control_totals
     where ${isOfRange(key, range)} ${runId === undefined ? sql`` : sql`and read_at >= (select started_at from ops.runs where run_id = ${runId})`}`
 }
 
@@ -76,7 +74,7 @@ export async function storeControl(
     return { date, totals, is_whole: isWhole, rows_digest: String(rowsDigest), in_review: isInReview }
   })
   await sql`
-    insert into ${CONTROL_TOTALS} as t
+    insert into ops.control_totals as t
       (project_id, filters, date, totals, is_whole, rows_digest, in_review, read_at, run_id)
     select ${projectId}, ${filtersText(filters)}, n.*, now(), ${runId}::bigint from json_to_recordset(${JSON.stringify(days)}::json)
       as n(date date, totals jsonb, is_whole boolean, rows_digest bigint, in_review boolean)
@@ -110,7 +108,7 @@ export function versionOf({ rowsDigest, isInReview }: StoredControlDay): string 
 export function controlVersions(key: ControlKey, range: Range): RawBuilder<VersionRow> {
   return sql`
     select date, concat(rows_digest, case when in_review then ' true' else ' false' end) as version
-    from ${CONTROL_TOTALS} where ${isOfRange(key, range)} order by date for share`
+    from ops.control_totals where ${isOfRange(key, range)} order by date for share`
 }
 
 export interface VersionRow {
@@ -124,7 +122,7 @@ export async function controlSizes(
   { projectId, filters }: ControlKey,
 ): Promise<{ date: Day; rows: number }[]> {
   const { rows } = await sql<{ date: Day; rows: number }>`
-    select date, (select count(*) from jsonb_object_keys(totals))::int as rows from ${CONTROL_TOTALS}
+    select date, (select count(*) from jsonb_object_keys(totals))::int as rows from ops.control_totals
     where project_id = ${projectId} and filters = ${filtersText(filters)} and totals is not null order by date`.execute(
     db,
   )
@@ -138,25 +136,22 @@ export async function historyState(
   runId: number,
 ): Promise<{ checkedAt: Date | null; isRead: boolean }> {
   const { rows } = await sql<{ checkedAt: Date | null; isRead: boolean }>`
-    select (select checked_at from ${sql.table('ops.history_checks')} where project_id = ${projectId}) as "checkedAt",
-    exists (select from ${sql.table('ops.coverage')} where project_id = ${projectId} and run_id <> ${runId}) as "isRead"`.execute(
-    db,
-  )
+    select (select checked_at from ops.history_checks where project_id = ${projectId}) as "checkedAt",
+    exists (select from ops.coverage where project_id = ${projectId} and run_id <> ${runId}) as "isRead"`.execute(db)
   return rows[0]!
 }
 
 /** A project without any row is checked by every run: the service may have answered with nothing by mistake. */
 export async function saveHistoryCheck({ db }: Warehouse, projectId: string, at: Date): Promise<void> {
   await sql`
-    insert into ${sql.table('ops.history_checks')} select ${projectId}, ${at}
-    where exists (select from ${CONTROL_TOTALS} where project_id = ${projectId} and totals <> '{}')
+    insert into ops.history_checks select ${projectId}, ${at}
+    where exists (select from ops.control_totals where project_id = ${projectId} and totals <> '{}')
     on conflict (project_id) do update set checked_at = excluded.checked_at`.execute(db)
 }
 
 /** Has the next run check the history of projects in which something did not add up, whatever the hour. */
 export async function forgetHistoryChecks({ db }: Warehouse, projectIds: readonly string[]): Promise<void> {
-  if (projectIds.length > 0)
-    await sql`delete from ${sql.table('ops.history_checks')} where project_id = any(${projectIds})`.execute(db)
+  if (projectIds.length > 0) await sql`delete from ops.history_checks where project_id = any(${projectIds})`.execute(db)
 }
 
 /** The days on which a prompt has another number of chats than a report by prompt has answers. */

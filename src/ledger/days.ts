@@ -10,10 +10,6 @@ import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The ledger of days: what is known of each day that was read. Only this file writes it. */
 
-const COVERAGE = sql.table('ops.coverage')
-const QUARANTINE = sql.table('ops.quarantine')
-const CONTROL_TOTALS = sql.table('ops.control_totals')
-
 /**
  * The state of a day that was read:
  *
@@ -142,7 +138,7 @@ export function beginRead(
   { projectId, stream }: ProjectStream,
   range?: Range,
 ): RawBuilder<BegunReadRow> {
-  const known = sql`from ${COVERAGE} where project_id = ${projectId} and stream = ${stream}`
+  const known = sql`from ops.coverage where project_id = ${projectId} and stream = ${stream}`
   const days =
     range === undefined
       ? sql`${known} order by date desc limit 1`
@@ -150,7 +146,7 @@ export function beginRead(
   return sql`
     select nextval(${quote(opsSchema, 'read_order')}) as "fencingToken", clock_timestamp() as "readAt",
       (select json_agg(d) from (select date, rows, state ${days}) d) as known,
-      exists (select from ${sql.table('ops.not_offered')} where project_id = ${projectId} and stream = ${stream}) as "isNotOffered"`
+      exists (select from ops.not_offered where project_id = ${projectId} and stream = ${stream}) as "isNotOffered"`
 }
 
 export function begunRead({ known, readAt, ...begun }: BegunReadRow): BegunRead {
@@ -192,9 +188,9 @@ export interface PriorDayRow {
 export function priorDayRows({ projectId, stream }: ProjectStream, range: Range): RawBuilder<PriorDayRow> {
   return sql`
     select q.rejects, c.date, c.read_at, c.read_order, c.state, c.difference
-    from (select exists (select from ${QUARANTINE} where project_id = ${projectId} and stream = ${stream}
+    from (select exists (select from ops.quarantine where project_id = ${projectId} and stream = ${stream}
       and resolved_at is null and from_date <= ${range.to} and to_date >= ${range.from}) as rejects) q
-    left join ${COVERAGE} c
+    left join ops.coverage c
       on c.project_id = ${projectId} and c.stream = ${stream} and c.date between ${range.from} and ${range.to}`
 }
 
@@ -217,7 +213,7 @@ export function superseded(what: string): SupersededError {
 /** The days of a stream that were read after a read began. */
 export function daysReadAfter({ projectId, stream }: ProjectStream, fencingToken: number): RawBuilder<{ date: Day }> {
   return sql`
-    select date from ${COVERAGE}
+    select date from ops.coverage
     where project_id = ${projectId} and stream = ${stream} and read_order > ${fencingToken}`
 }
 
@@ -252,7 +248,7 @@ export function putDays(entry: DaysToWrite): RawBuilder<object> {
     return { date, rows, state: STORED_AS[state], is_reconciled: state === 'settled', difference }
   })
   return sql`
-    with put as (insert into ${COVERAGE} as c
+    with put as (insert into ops.coverage as c
       (project_id, stream, date, rows, read_at, run_id, state, read_order, held_since, reconciled_at, difference)
     select ${projectStream.projectId}, ${projectStream.stream}, date, rows, ${readAt}::timestamptz, ${runId}, state,
       ${fencingToken}, case when state = 'held' then ${entry.reviewedSince ?? readAt}::timestamptz end,
@@ -268,7 +264,7 @@ export function putDays(entry: DaysToWrite): RawBuilder<object> {
 
 /** Counts the months of a range again, after its days were written under the lock of loads. States are not counted. */
 export function countMonths({ projectId, stream }: ProjectStream, { from, to }: Range): RawBuilder<object> {
-  return sql`select ${sql.table('ops.count_months')}(${projectId}, ${stream}, ${from}::date, ${to}::date)`
+  return sql`select ops.count_months(${projectId}, ${stream}, ${from}::date, ${to}::date)`
 }
 
 /** Changes days outside of a load and counts their months again. One message is one transaction. */
@@ -294,7 +290,7 @@ export async function markChanged(
   { streams, besides, days }: { streams: readonly string[]; besides?: readonly string[]; days?: readonly Day[] },
 ): Promise<void> {
   if (days?.length === 0 || (streams.length === 0 && besides === undefined)) return
-  const others = sql<boolean>`stream in (select stream from ${sql.table('ops.stream_settings')}
+  const others = sql<boolean>`stream in (select stream from ops.stream_settings
     where project_id = ${projectId} and by_day and stream <> all(${besides ?? []}::text[]))`
   await db
     .updateTable('ops.coverage')
@@ -308,9 +304,9 @@ export async function markChanged(
 /** Marks days whose rejects are all resolved as changed: rows that were kept because of the rejects may be gone. */
 export async function markResolved({ db }: Transaction, { projectId, stream }: ProjectStream): Promise<void> {
   await sql`
-    update ${COVERAGE} c set state = ${STORED_AS.changed}
+    update ops.coverage c set state = ${STORED_AS.changed}
     where c.project_id = ${projectId} and c.stream = ${stream} and c.state = ${STORED_AS.rejects}
-      and not exists (select from ${QUARANTINE} q where q.resolved_at is null
+      and not exists (select from ops.quarantine q where q.resolved_at is null
         and q.project_id = c.project_id and q.stream = c.stream
         and (q.from_date is null or c.date between q.from_date and q.to_date))`.execute(db)
 }
@@ -324,7 +320,7 @@ export async function markMoved(
   const { projectId, stream } = projectStream
   const days = [...lost.keys()]
   const move = sql`
-    update ${COVERAGE} set rows = greatest(0, rows - l.lost::int)
+    update ops.coverage set rows = greatest(0, rows - l.lost::int)
     from json_each_text(${JSON.stringify(Object.fromEntries(lost))}::json) l(day, lost)
     where project_id = ${projectId} and stream = ${stream} and date = l.day::date`
   await markChanged(tx, projectId, { streams: [stream], days })
@@ -335,7 +331,7 @@ export async function markMoved(
 export function settleDays(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
   const { projectId, stream } = projectStream
   const settle = sql`
-    update ${COVERAGE} set reconciled_at = now(), difference = null
+    update ops.coverage set reconciled_at = now(), difference = null
     where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.open} and reconciled_at is null
       and date = any(${days})`
   return changeDays(warehouse, projectStream, days, settle)
@@ -347,7 +343,7 @@ const DAMAGED = 'the table no longer has what was stored'
 export function markDamaged(warehouse: Warehouse, projectStream: ProjectStream, days: readonly Day[]): Promise<void> {
   const { projectId, stream } = projectStream
   const mark = sql`
-    update ${COVERAGE} set state = ${STORED_AS.changed}, reconciled_at = null, difference = ${DAMAGED}
+    update ops.coverage set state = ${STORED_AS.changed}, reconciled_at = null, difference = ${DAMAGED}
     where project_id = ${projectId} and stream = ${stream} and state = ${STORED_AS.settled} and date = any(${days})`
   return changeDays(warehouse, projectStream, days, mark)
 }
@@ -392,11 +388,11 @@ export async function markShared(
   { streams, runId }: { streams: readonly string[]; runId: number },
 ): Promise<DifferingDay[]> {
   const { rows } = await sql<DifferingDay>`
-    update ${COVERAGE} c set state = ${STORED_AS.differs}, reconciled_at = null, difference = ${SHARED}
+    update ops.coverage c set state = ${STORED_AS.differs}, reconciled_at = null, difference = ${SHARED}
     from (
       select distinct project_id, date from (
         select project_id, date, count(*) over (partition by filters, date, rows_digest) as projects
-        from ${CONTROL_TOTALS} where run_id = ${runId} and totals <> '{}'
+        from ops.control_totals where run_id = ${runId} and totals <> '{}'
       ) t where projects > 1
     ) s
     where c.project_id = s.project_id and c.date = s.date and c.stream = any(${streams}) and c.run_id = ${runId}
@@ -412,9 +408,9 @@ export async function markContradicted(
   { db }: Warehouse,
   { control, finer, runId }: { control: string; finer: readonly string[]; runId: number },
 ): Promise<DifferingDay[]> {
-  const ofDay = sql`from ${COVERAGE} f where f.project_id = c.project_id and f.date = c.date and f.stream = any(${finer})`
+  const ofDay = sql`from ops.coverage f where f.project_id = c.project_id and f.date = c.date and f.stream = any(${finer})`
   const { rows } = await sql<DifferingDay>`
-    update ${COVERAGE} c set state = ${STORED_AS.differs}, reconciled_at = null, difference = ${CONTRADICTED}
+    update ops.coverage c set state = ${STORED_AS.differs}, reconciled_at = null, difference = ${CONTRADICTED}
     where c.stream = ${control} and c.run_id = ${runId} and c.state = ${STORED_AS.settled}
       and exists (select ${ofDay} and f.run_id = ${runId} and f.state = ${STORED_AS.differs})
       and not exists (select ${ofDay} and f.state = ${STORED_AS.settled} and f.reconciled_at is not null)
@@ -490,10 +486,10 @@ export interface PriorList {
 export function priorList({ projectId, stream }: ProjectStream): RawBuilder<PriorList> {
   const isOfList = sql`project_id = ${projectId} and stream = ${stream}`
   return sql`
-    select exists (select from ${QUARANTINE} where ${isOfList} and resolved_at is null)
+    select exists (select from ops.quarantine where ${isOfList} and resolved_at is null)
       or coalesce(bool_or(state <> ${STORED_AS.settled}), false) as "isUnsettled",
       min(held_since) as "reviewedSince", max(read_order) as "newestToken"
-    from ${COVERAGE} where ${isOfList}`
+    from ops.coverage where ${isOfList}`
 }
 
 /** After a list was read whole, all earlier days of it are settled. */
@@ -530,7 +526,7 @@ export async function readReviewed(
     from (
       select project_id, stream, date, coalesce(held_since, read_at) as since,
         date - row_number() over (partition by project_id, stream order by date)::int as stretch
-      from ${COVERAGE} where state = ${STORED_AS.vanishing}
+      from ops.coverage where state = ${STORED_AS.vanishing}
     ) days
     group by project_id, stream, stretch order by project_id, stream, min(date) limit ${most ?? null}`.execute(
     warehouse.db,
@@ -582,7 +578,7 @@ export async function readDiffering(
   const { rows } = await sql<DifferingRange>`
     select project_id, stream, count(*)::int as days, min(date) as first_day, max(date) as last_day,
       (array_agg(difference order by date desc))[1] as difference
-    from ${COVERAGE}
+    from ops.coverage
     where state = ${STORED_AS[state]} and difference is not null and (not ${isSettled} or reconciled_at is not null)
       and (${projectId ?? null}::text is null or project_id = ${projectId ?? null})
     group by 1, 2 order by 1, 2`.execute(db)

@@ -8,8 +8,6 @@ import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 import { isUnsettled } from './days.ts'
 
-const QUARANTINE = sql.table('ops.quarantine')
-
 /** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface IdentifiedRejects {
   byFingerprint: ReadonlyMap<string, IdentifiedReject>
@@ -62,17 +60,20 @@ export async function identifyRejects(
   }
 }
 
-/** What can be read of the rows of a stream that are dismissed. */
-export async function readDismissed(
+/** What can be read of the rows of a stream that are dismissed, or of these and of the open ones. */
+export async function readRejects(
   { db }: Pick<Warehouse, 'db'>,
   { projectId, stream }: ProjectStream,
   range: Range,
+  which: 'dismissed' | 'all',
 ): Promise<RejectFacts[]> {
   const entries = await db
     .selectFrom('ops.quarantine')
     .select(['raw', 'occurrences'])
     .where((eb) => eb.and({ project_id: projectId, stream }))
-    .where('dismissed_at', 'is not', null)
+    .where((eb) =>
+      eb.or([eb('dismissed_at', 'is not', null), ...(which === 'all' ? [eb('resolved_at', 'is', null)] : [])]),
+    )
     .where('from_date', '<=', range.to)
     .where('to_date', '>=', range.from)
     .execute()
@@ -111,7 +112,7 @@ export async function saveRejects(
     const isOfSameRun = sql`q.run_id = excluded.run_id and q.resolved_at is null`
     // A row without a day may come in several windows of a run.
     await sql`
-      insert into ${QUARANTINE} as q
+      insert into ops.quarantine as q
         (project_id, stream, run_id, reason, raw, fingerprint, from_date, to_date, occurrences)
       select ${projectId}, ${stream}, ${runId}::bigint, reason, raw::json, fingerprint, from_date, to_date, occurrences
       from unnest(${reasons}::text[], ${raws}::text[], ${fingerprints}::text[], ${from}::date[], ${to}::date[],
@@ -126,7 +127,7 @@ export async function saveRejects(
   }
   if (isHeld) return
   await sql`
-    update ${QUARANTINE} set resolved_at = now(), resolution = ${GONE}
+    update ops.quarantine set resolved_at = now(), resolution = ${GONE}
     where project_id = ${projectId} and stream = ${stream} and resolved_at is null
       and fingerprint <> all(${fingerprints}::text[])
       and (${range?.from}::date is null or from_date >= ${range?.from} and to_date <= ${range?.to}::date)
@@ -143,10 +144,10 @@ export async function resolveWindowRejects(
   range: Range,
 ): Promise<void> {
   await sql`
-    update ${QUARANTINE} q set resolved_at = now(), resolution = ${GONE}
+    update ops.quarantine q set resolved_at = now(), resolution = ${GONE}
     where q.project_id = ${projectId} and q.stream = ${stream} and q.resolved_at is null
       and q.from_date <= ${range.to} and q.to_date >= ${range.from}
-      and not exists (select from ${sql.table('ops.coverage')} c where c.project_id = q.project_id
+      and not exists (select from ops.coverage c where c.project_id = q.project_id
         and c.stream = q.stream and c.date between q.from_date and q.to_date and ${isUnsettled})`.execute(db)
 }
 
@@ -203,7 +204,7 @@ export async function groupQuarantine(
     select stream, reason, sum(occurrences)::int as rows,
       coalesce(sum(occurrences) filter (where resolved_at is null), 0)::int as open, array_agg(distinct project_id order by project_id) as projects,
       min(from_date) as from_date, max(to_date) as to_date, max(last_seen_at) as last_seen_at, min(quarantine_id) as example_id
-    from ${QUARANTINE} where ${matching(filter)}
+    from ops.quarantine where ${matching(filter)}
     group by stream, reason order by rows desc, stream, reason limit ${filter.limit ?? null}`
   return (await query.execute(db)).rows
 }

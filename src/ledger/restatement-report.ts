@@ -36,8 +36,6 @@ interface RestatementFilter {
   stream?: string | undefined
   most: number
 }
-
-const RESTATEMENTS = sql.table('ops.restatements')
 const SUMS = sql`sum(rows_inserted)::bigint as rows_inserted, sum(rows_updated)::bigint as rows_updated,
   sum(rows_deleted)::bigint as rows_deleted`
 
@@ -50,16 +48,16 @@ export async function readRestatements({ db }: Warehouse, filter: RestatementFil
   const groups = await sql<RestatementGroup & { total?: number }>`
     select run_id, project_id, stream, min(date) as "from", max(date) as "to", count(distinct date)::int as days, ${SUMS},
       max(seen_at) as seen_at, max(cause) as cause, count(*) over ()::int as total
-    from ${RESTATEMENTS} where ${isWanted} group by run_id, project_id, stream
+    from ops.restatements where ${isWanted} group by run_id, project_id, stream
     order by max(seen_at) desc, project_id, stream limit ${filter.most}`.execute(db)
   const byDay = await sql<RestatementReport['by_day'][number]>`
     select (seen_at at time zone 'UTC')::date as seen_on, count(distinct (project_id, stream, date))::int as days, ${SUMS}
-    from ${RESTATEMENTS} where ${isWanted} group by 1 order by 1`.execute(db)
+    from ops.restatements where ${isWanted} group by 1 order by 1`.execute(db)
   const age = sql`(seen_at at time zone 'UTC')::date - date`
   const ages = await sql<Pick<RestatementReport, 'median_age' | 'oldest_usual_age'>>`
     select percentile_disc(0.5) within group (order by ${age})::int as median_age,
       percentile_disc(0.95) within group (order by ${age})::int as oldest_usual_age
-    from ${RESTATEMENTS} where ${isWanted}`.execute(db)
+    from ops.restatements where ${isWanted}`.execute(db)
   const total = { groups: groups.rows[0]?.total ?? 0, days: 0, rows_inserted: 0, rows_updated: 0, rows_deleted: 0 }
   for (const row of byDay.rows) for (const name of SUMMED) total[name] += Number(row[name])
   for (const group of groups.rows) delete group.total
@@ -78,7 +76,7 @@ export async function changesOfRun(
   const { rows } = await sql<RunChange & { total: number }>`
     select date, array_agg(distinct stream order by stream) as streams, count(distinct project_id)::int as projects,
       ${SUMS}, count(*) over ()::int as total
-    from ${RESTATEMENTS}
+    from ops.restatements
     where seen_at >= ${run.started_at} and seen_at < coalesce(${run.ended_at}::timestamptz, now()) + interval '10 minutes'
       and run_id = ${run.run_id}
     group by date order by date desc limit ${most}`.execute(warehouse.db)
@@ -100,7 +98,7 @@ export async function saveRestatements(
     changes.map(([, change]) => change[name]),
   )
   await sql`
-    insert into ${RESTATEMENTS}
+    insert into ops.restatements
       (project_id, stream, run_id, cause, date, rows_inserted, rows_updated, rows_deleted)
     select ${projectStream.projectId}, ${projectStream.stream}, ${runId}::bigint, ${cause}::text, day.*
     from unnest(${days}::date[], ${inserted}::int[], ${updated}::int[], ${deleted}::int[]) day`.execute(tx.db)
@@ -108,10 +106,9 @@ export async function saveRestatements(
 
 /** The last change of a brand's name, aliases or pattern within a week. After one, the service computes the brand's past again. */
 async function changeOfBrand({ db }: Transaction, projectId: string): Promise<string | null> {
-  const history = sql.table('data.brand_history')
   // Rows that are seen for the first time are no change.
   const { rows } = await sql<{ brand: string; valid_from: Date }>`
-    select coalesce(h.name, h.brand_id) as brand, h.valid_from from ${history} h join ${history} b
+    select coalesce(h.name, h.brand_id) as brand, h.valid_from from data.brand_history h join data.brand_history b
       on b.project_id = h.project_id and b.brand_id = h.brand_id and b.valid_to = h.valid_from
     where h.project_id = ${projectId} and h.valid_from > now() - interval '7 days'
       and (h.name <> b.name or (b.aliases is not null or b.regex is not null)

@@ -51,7 +51,7 @@ const RULES: Rule[] = [
     days: 'runs_days',
     // Ids grow with time, so the oldest are at the beginning of the key, and no other row is read.
     old: ({ cutoff, batch }) => sql`started_at < ${cutoff}
-      and run_id = any(array(select run_id from ${sql.table('ops.runs')} where outcome is not null order by run_id limit ${batch}))`,
+      and run_id = any(array(select run_id from ops.runs where outcome is not null order by run_id limit ${batch}))`,
   },
   {
     table: 'quarantine',
@@ -67,7 +67,7 @@ const RULES: Rule[] = [
     // A prompt whose country the service does not send is known by its creation alone. Without it, the prompt would be created twice.
     old: ({ cutoff }) => sql`settled_at < ${cutoff} and state <> 'sent'
       and not (kind = 'prompt' and state <> 'failed' and exists (
-        select from ${sql.table('data.prompts')} p
+        select from data.prompts p
         where p.project_id = t.project_id and p.prompt_id = t.id and p.country_code is null))
       order by settled_at`,
   },
@@ -83,7 +83,7 @@ const RULES: Rule[] = [
     days: 'queue_days',
     // Results whose run ended before it read them.
     old: ({ cutoff }) => sql`queued_at < ${cutoff}
-      and not exists (select from ${sql.table('ops.runs')} r where r.run_id = t.run_id and r.outcome is null)`,
+      and not exists (select from ops.runs r where r.run_id = t.run_id and r.outcome is null)`,
   },
   { table: 'alerts', key: 'condition', days: ALERT_DAYS, old: ({ cutoff }) => sql`cleared_at < ${cutoff}` },
   { table: 'daily_requests', key: 'ctid', days: 30, old: ({ cutoff }) => sql`day < ${cutoff}` },

@@ -93,7 +93,7 @@ async function tryLock(
     if (holder !== undefined) return holder
     const runId = await openRun(tx, { ...start, process: processIdentity(), lock_token: token }, LEASE_SECONDS)
     await sql`
-      insert into ${sql.table('ops.run_leases')} (project_id, stream, run_id, is_shared)
+      insert into ops.run_leases (project_id, stream, run_id, is_shared)
       select project_id, stream, ${runId}, ${shared}
       from unnest(${columns[0]}::text[], ${columns[1]}::text[]) as projectStream(project_id, stream)`.execute(tx.db)
     return { runId }
@@ -135,7 +135,7 @@ async function findHolder(
   const { rows } = await sql<Holder>`
     select l.project_id as "projectId", l.stream, r.run_id, r.command, r.host, r.pid, r.started_at,
       extract(epoch from clock_timestamp() - (r.lease_expires_at - make_interval(secs => ${LEASE_SECONDS})))::float8 as "silentSeconds"
-    from ${sql.table('ops.run_leases')} l join ${sql.table('ops.runs')} r using (run_id)
+    from ops.run_leases l join ops.runs r using (run_id)
     where (l.project_id, l.stream) in (select * from unnest(${projectIds}::text[], ${streams}::text[]))
       and r.outcome is null and not (l.is_shared and ${shared})
     order by "silentSeconds" limit 1`.execute(db)

@@ -88,8 +88,6 @@ export async function readLastEnds({ db }: Warehouse, commands: readonly string[
   const { rows } = await sql<LastEnd>`
     select command, max(ended_at) as ended_at, max(ended_at) filter (where outcome = 'complete') as completed_at,
       (array_agg(outcome order by run_id desc))[1] as outcome
-    from ${sql.table('ops.runs')} where command = any(${commands}) and ended_at is not null group by command`.execute(
-    db,
-  )
+    from ops.runs where command = any(${commands}) and ended_at is not null group by command`.execute(db)
   return rows
 }

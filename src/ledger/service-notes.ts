@@ -19,8 +19,8 @@ export async function readNotOffered(
   now: Date,
 ): Promise<NotOffered[]> {
   const { rows } = await sql<NotOffered>`
-    select n.*, c.was_read from ${sql.table('ops.not_offered')} n cross join lateral (
-      select exists (select from ${sql.table('ops.coverage')} c
+    select n.*, c.was_read from ops.not_offered n cross join lateral (
+      select exists (select from ops.coverage c
         where c.project_id = n.project_id and c.stream = n.stream and c.rows > 0) as was_read
     ) c
     where n.project_id = any(${[...projectIds, '']})
@@ -40,10 +40,8 @@ export async function saveNotOffered(
   await insert.onConflict((conflict) => conflict.columns(['project_id', 'stream']).doUpdateSet(noted)).execute()
   // What was never read is not stale, but not there.
   await sql`
-    delete from ${sql.table('ops.stream_settings')} t where project_id = ${projectId} and stream = ${stream} and not exists (
-      select from ${sql.table('ops.coverage')} c where c.project_id = t.project_id and c.stream = t.stream and c.rows > 0)`.execute(
-    db,
-  )
+    delete from ops.stream_settings t where project_id = ${projectId} and stream = ${stream} and not exists (
+      select from ops.coverage c where c.project_id = t.project_id and c.stream = t.stream and c.rows > 0)`.execute(db)
 }
 
 /** The service offers it: rows were read. */

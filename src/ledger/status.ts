@@ -150,7 +150,7 @@ async function openQuarantine({ db }: Warehouse): Promise<Status['quarantine']> 
       min(from_date) filter (where from_date <> to_date) as undated_from,
       max(to_date) filter (where from_date <> to_date) as undated_to,
       min(first_seen_at) as oldest, min(reason) as example
-    from ${sql.table('ops.quarantine')} where resolved_at is null group by 1, 2 order by 1, 2`.execute(db)
+    from ops.quarantine where resolved_at is null group by 1, 2 order by 1, 2`.execute(db)
   return rows
 }
 

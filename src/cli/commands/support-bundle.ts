@@ -52,7 +52,7 @@ export async function supportBundle(session: Session, options: { output?: string
       database: await ofDatabase(databaseFacts),
       migrations: await ofLedger(async ({ db }) => {
         const { rows } = await sql`
-          select version, name, applied_at from ${sql.table('ops.migrations')} order by version`.execute(db)
+          select version, name, applied_at from ops.migrations order by version`.execute(db)
         return rows
       }),
       status: await ofLedger((warehouse) => readOwnStatus(session, warehouse, RUNS)),

@@ -9,9 +9,6 @@ import type { Omissions } from './compare-days.ts'
 
 /* Facts on an answer that only the warehouse shows. */
 
-const CHATS = sql.table('data.chats')
-const PROMPTS = sql.table('data.prompts')
-
 /** Dimensions that an answer may lack. Only groups without such a value can be left out of a report. */
 export const NULLABLE: readonly string[] = ['topic_id', 'country_code', 'model_channel_id']
 
@@ -48,15 +45,15 @@ export async function findOmissions(
     hasRowsWithoutMentions ||= row[countAt] === 0
     for (const name of nullable) if (stream.dimensionOf(row, name) === null) withNull.add(name)
   }
-  const chats = sql`from ${CHATS} c where c.project_id = ${projectId} and c.date between ${range.from} and ${range.to}`
+  const chats = sql`from data.chats c where c.project_id = ${projectId} and c.date between ${range.from} and ${range.to}`
   const isOfAnswers = sql`(exists (select ${chats} and c.prompt_id = h.prompt_id) or not exists (select ${chats}))`
   // A prompt with chats on these days has or had no value, or such chats belong to unknown prompts.
   const lacksValue = (name: Dimension) =>
     name === 'model_channel_id'
       ? sql`coalesce((select bool_or(model_channel_id is null) and bool_or(model_channel_id is not null) ${chats}), false)`
-      : sql`coalesce((select bool_or(${sql.ref(name)} is null) from ${sql.table('data.prompt_history')} h
+      : sql`coalesce((select bool_or(${sql.ref(name)} is null) from data.prompt_history h
             where h.project_id = ${projectId} and ${isOfAnswers}), true)
-          or exists (select ${chats} and not exists (select from ${PROMPTS} p
+          or exists (select ${chats} and not exists (select from data.prompts p
             where p.project_id = ${projectId} and p.prompt_id = c.prompt_id))`
   const last = readAt === undefined ? range.to : addDays(range.to, DAYS_AROUND)
   const stored = sql`from ${dataTable(stream.table)} where project_id = ${projectId}
@@ -132,7 +129,7 @@ export async function isIgnored(
   const shown = SHOWN_BY[dimension]
   if (shown === undefined) return false
   const isOfDays = (alias: string) => sql`${sql.ref(`${alias}.date`)} between ${range.from} and ${range.to}`
-  const chats = sql`select from ${CHATS} c where c.project_id = ${projectId} and ${isOfDays('c')}`
+  const chats = sql`select from data.chats c where c.project_id = ${projectId} and ${isOfDays('c')}`
   const query = sql`
     select from ${dataTable(shown.table)} v where project_id = ${projectId} and ${shown.isShown}
       ${shown.table === 'chats' ? sql`and ${isOfDays('v')}` : sql``}

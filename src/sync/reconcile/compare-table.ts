@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { Day } from '../../core/day.ts'
 import { type KnownDay, readDays } from '../../ledger/days.ts'
-import { readDismissed } from '../../ledger/quarantine.ts'
+import { readRejects } from '../../ledger/quarantine.ts'
 import { type ControlTotals, TOTALLED, type TotalsByDay } from '../../rows/day-totals.ts'
 import { type DayStream, RowList } from '../../streams/stream.ts'
 import { type Db, dataTable } from '../../warehouse/database.ts'
@@ -35,7 +35,7 @@ export async function compareTable(
   const { warehouse, retry } = run
   const found = compareDays(stream, sorted, await readTotals(warehouse.slowDb, projectId, stream, sorted), control)
   const range = { from: sorted[0]!, to: sorted.at(-1)! }
-  const dismissed = await retry(() => readDismissed(warehouse, { projectId, stream: stream.name }, range))
+  const dismissed = await retry(() => readRejects(warehouse, { projectId, stream: stream.name }, range, 'dismissed'))
   const differences: Difference[] = []
   for (const difference of withoutRejected(found, dismissed, new Set(dismissed))) {
     const { day } = difference
@@ -66,10 +66,11 @@ export async function daysOfWrongTotals(
   const byPrompt = compared.filter(({ splitDimensions }) => splitDimensions.includes('prompt_id'))
   const [contradicted, confirmed] = [new Set<Day>(), new Set<Day>()]
   for (const stream of byPrompt.length > 0 ? byPrompt : compared) {
-    const known = await readDays(tx, { projectId, stream: stream.name }, range)
-    const read = new Set(known.map(({ date }) => date))
-    const found = await readTotals(tx.db, projectId, stream, sorted)
-    const differing = new Set(compareDays(stream, sorted, found, control).map(({ day }) => day))
+    const projectStream = { projectId, stream: stream.name }
+    const read = new Set((await readDays(tx, projectStream, range)).map(({ date }) => date))
+    const rejects = await readRejects(tx, projectStream, range, 'all')
+    const found = compareDays(stream, sorted, await readTotals(tx.db, projectId, stream, sorted), control)
+    const differing = new Set(withoutRejected(found, rejects, new Set()).map(({ day }) => day))
     for (const day of sorted) if (read.has(day)) (differing.has(day) ? contradicted : confirmed).add(day)
   }
   return new Set([...contradicted].filter((day) => !confirmed.has(day)))

@@ -210,7 +210,6 @@ function fail(report: StreamReport, range: string, error: unknown): void {
 /* Which chats are still to be read, and how much of the day's budget is left. */
 
 export const CONTENTS = 'chat_contents'
-const TABLE = sql.table('data.chat_contents')
 /** The status of a chat whose content is in quarantine. */
 const QUARANTINED = 200
 
@@ -224,12 +223,12 @@ export async function dueChats(
   { projectId, range: { from, to }, limit }: { projectId: string; range: Range; limit: number },
 ): Promise<{ ids: string[]; count: number }> {
   const { rows } = await sql<{ chat_id: string; whole: number }>`
-    select c.chat_id, count(*) over ()::integer as whole from ${sql.table('data.chats')} c
+    select c.chat_id, count(*) over ()::integer as whole from data.chats c
     where c.project_id = ${projectId} and c.date between ${from} and ${to}
       and ('x' || substr(md5(c.chat_id), 1, 8))::bit(32)::bigint < ${share ?? 1}::double precision * 4294967296
       and (${prompts ?? null}::text[] is null or c.prompt_id = any(${prompts ?? null}))
-      and not exists (select from ${TABLE} t where t.project_id = c.project_id and t.chat_id = c.chat_id)
-      and not exists (select from ${sql.table('ops.unread_chats')} u where u.project_id = c.project_id and u.chat_id = c.chat_id)
+      and not exists (select from data.chat_contents t where t.project_id = c.project_id and t.chat_id = c.chat_id)
+      and not exists (select from ops.unread_chats u where u.project_id = c.project_id and u.chat_id = c.chat_id)
     order by c.date desc, c.chat_id limit ${limit}`.execute(db)
   return { ids: rows.map(({ chat_id }) => chat_id), count: rows[0]?.whole ?? 0 }
 }
@@ -237,7 +236,7 @@ export async function dueChats(
 /** A chat whose content was read, to find out whether contents are still offered. */
 async function readChat({ db }: Warehouse, projectId: string): Promise<string | undefined> {
   const { rows } = await sql<{ chat_id: string }>`
-    select chat_id from ${TABLE} where project_id = ${projectId}
+    select chat_id from data.chat_contents where project_id = ${projectId}
     order by first_seen_at desc limit 1`.execute(db)
   return rows[0]?.chat_id
 }
@@ -260,14 +259,13 @@ async function takeRequests(
   { projectId, day }: { projectId: string; day: Day },
   { wanted, budget }: { wanted: number; budget: number },
 ): Promise<number> {
-  const table = sql.table('ops.daily_requests')
   await sql`
-    insert into ${table} (project_id, stream, day, requests)
+    insert into ops.daily_requests (project_id, stream, day, requests)
     values (${projectId}, ${CONTENTS}, ${day}, 0) on conflict do nothing`.execute(db)
   const { rows } = await sql<{ taken: number }>`
-    update ${table} t set requests = t.requests + least(${wanted}::integer, ${budget}::integer - t.requests)
+    update ops.daily_requests t set requests = t.requests + least(${wanted}::integer, ${budget}::integer - t.requests)
     from (
-      select requests from ${table} where project_id = ${projectId} and stream = ${CONTENTS} and day = ${day} for update
+      select requests from ops.daily_requests where project_id = ${projectId} and stream = ${CONTENTS} and day = ${day} for update
     ) before
     where t.project_id = ${projectId} and t.stream = ${CONTENTS} and t.day = ${day} and before.requests < ${budget}
     returning t.requests - before.requests as taken`.execute(db)
