@@ -49,6 +49,8 @@ const REPORTS = [
   { name: 'daily', dimensions: ['date'] },
   { name: 'daily_model', dimensions: ['date', 'model_id'] },
 ]
+// Its rows are as many as the service sends, whatever their number.
+const FINE = [{ name: 'fine', dimensions: ['date', 'prompt_id', 'model_id', 'country_code'] }]
 const DAYS = options.quick ? 50 : 1000
 const FROM = '2020-01-01'
 const wait = (ms) => new Promise((next) => setTimeout(next, ms))
@@ -76,7 +78,10 @@ async function startLimited({ requests, periodMs }) {
 }
 
 /** The command in a database of its own, with so many workers. */
-async function withWorkers({ projects, workers, concurrency, latencyMs = 0, rowsPerDay = 5, limit }, work) {
+async function withWorkers(
+  { projects, workers, concurrency, latencyMs = 0, rowsPerDay = 5, limit, reports = REPORTS },
+  work,
+) {
   const service = limit === undefined ? await startService({ latencyMs, rowsPerDay }) : await startLimited(limit)
   const name = `queue_${Math.random().toString(36).slice(2)}`
   await admin.query(`create database ${name} template template0`)
@@ -84,7 +89,7 @@ async function withWorkers({ projects, workers, concurrency, latencyMs = 0, rows
   address.pathname = `/${name}`
   const file = join(folder, `${name}.json`)
   const source = { max_window_days: 1, requests_per_minute: 100_000 }
-  writeFileSync(file, JSON.stringify({ source, extras: 'off', streams: [], reports: REPORTS }))
+  writeFileSync(file, JSON.stringify({ source, extras: 'off', streams: [], reports }))
   const env = {
     PATH: process.env.PATH,
     VISIBILITY_CONFIG: file,
@@ -217,14 +222,14 @@ async function share(windows) {
 
 /** CPU seconds of the same backfill by the run alone, and by one worker: a median of alternating rounds. */
 async function cost(rowsPerDay, windows) {
-  const args = ['backfill', '--from', FROM, '--to', last(Math.round(windows / REPORTS.length))]
+  const args = ['backfill', '--from', FROM, '--to', last(windows)]
   const spent = { alone: [], queue: [] }
   for (let round = 0; round < Number(options.rounds); round++) {
     for (const [name, workers, more] of [
       ['alone', 0, []],
       ['queue', 1, ['--queue']],
     ]) {
-      const shape = { projects: 1, workers, concurrency: 4, rowsPerDay }
+      const shape = { projects: 1, workers, concurrency: 4, rowsPerDay, reports: FINE }
       const seconds = await withWorkers(shape, async ({ start, running }) => {
         const cpuNow = () =>
           cpuSeconds(process.pid, true) -
