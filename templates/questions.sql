@@ -111,9 +111,9 @@ order by week desc, answers >= 30 desc, change nulls last;
 select week, project, brand, topic, sentiment, previous_sentiment, change, sentiment_count, previous_sentiment_count,
   comparison_is_complete
 from visibility.sentiment_by_topic_weekly
-where is_falling
+where is_falling and is_own
   -- filters
-order by comparison_is_complete desc, week desc, answers >= 30 desc, change;
+order by comparison_is_complete desc, week desc, least(sentiment_count, previous_sentiment_count) >= 30 desc, change;
 
 -- 9. Who gained or lost most this week?
 -- Shown as: table

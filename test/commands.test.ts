@@ -304,7 +304,7 @@ describe('commands', () => {
     await run('sync')
     expect((await first())!.split('\n')).toEqual([
       `✓ Fresh: ${own.services.streams.all.length} streams, nothing is missing, held or quarantined`,
-      '  The last 7 days may still change.',
+      '  Recent days may still change: is_provisional in data_status marks them.',
     ])
     expect((await run('status', '--json')).json().attention).toEqual([])
     own.service.setFaults({ ...NO_LIMIT, empty: true })

@@ -87,11 +87,11 @@ function needsAttention({ config, clock, command }: Session, found: Status, queu
   return [...byCommand].map(([helps, reasons]) => ({ reasons, command: helps }))
 }
 
-function verdict({ attention, streams, lookback }: Printed, { width }: Shown): Part[] {
+function verdict({ attention, streams }: Printed, { width }: Shown): Part[] {
   if (attention.length === 0)
     return [
       `${good('✓')} Fresh: ${count(streams.length, 'stream')}, nothing is missing, held or quarantined`,
-      `  The last ${count(lookback.configured_days, 'day')} may still change.`,
+      '  Recent days may still change: is_provisional in data_status marks them.',
     ]
   return [
     `${warning('!')} Needs attention`,

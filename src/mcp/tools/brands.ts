@@ -74,12 +74,17 @@ export const getVisibility = defineTool({
     const only = found.map((one) => `, only ${one.by} ${quoted(one.name, TEXT_LENGTH)}`)
     const title = [by === 'none' ? '' : ` by ${by}`, ...only].join('')
     const period = question.whole(grain)
+    const isNone = grain !== undefined && grain !== 'day' && period === undefined
     const subject = found.find((one) => one.by === 'topic' || one.by === 'prompt')
     return {
       ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report), period)),
       sentences: [
         title !== '' && `${kindOf(metric).title}${title}.`,
-        parts[0]!.missing ?? (rows.length === 0 && 'There are no answers in this period.'),
+        parts[0]!.missing ??
+          (rows.length === 0 &&
+            (isNone
+              ? `No ${by} begins in this period: ask by day, or from its first day.`
+              : 'There are no answers in this period.')),
       ],
       ...{ rows, ...(!isWhole && { total: parts[0]!.total }) },
       narrower: 'narrow it by brand, topic, channel or period',
@@ -99,7 +104,8 @@ function cautions(rows: readonly { verdict: string }[], by: string) {
   const compared = rows.filter(({ verdict }) => ['up', 'down', 'no_clear_change'].includes(verdict)).length
   const isLong = by === 'week' || by === 'month'
   return [
-    (isLong || by === 'day') && `The ${by}s are not judged against each other: find_changes does that.`,
+    (isLong || by === 'day') &&
+      `The ${by}s are not judged against each other: find_changes compares the whole period with the one before.`,
     isLong && `Only ${by}s that begin in the period are listed, as a whole.`,
     // Of so many comparisons, one is likely to be called clear by chance.
     compared >= 6 && `Of ${compared} comparisons, about one in 20 is called clear by chance; see find_changes.`,

@@ -8,7 +8,7 @@ import { href, MONTHS, shortDay } from './layout.ts'
 /** The meaning of each state of a day, and its mark: colour is not the only sign. */
 export const STATES = {
   read: ['read', ''],
-  restated: ['read again, after the service had changed it', '~'],
+  restated: ['changed by the service after it was over, and read again', '~'],
   quarantined: ['some rows wait in quarantine', '!'],
   held: ['held for review', '‖'],
   unreconciled: ['does not add up to the totals of the service', '≠'],

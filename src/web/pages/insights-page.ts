@@ -117,7 +117,7 @@ function nextSteps(filters: Filters, found: Found, own: string): Html {
   }
   const shown = Object.entries(groups).filter(([, lines]) => lines.length > 0)
   const searched = [
-    falls.missing === undefined && 'no clear fall',
+    falls.missing === undefined && 'no fall that stays clear among all changes',
     `no prompt with ${ENOUGH} answers in which only rivals appear`,
     hasDomains && 'no source to win',
   ].filter(Boolean)

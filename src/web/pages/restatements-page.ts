@@ -19,7 +19,7 @@ export function restatementsPage(page: RestatementsPage): string {
   const { report, lookback, range } = page
   const filters = html`${projectField(page.projects, page.project, 'all')}${streamField(page.streams, page.stream, 'all')}${dateField('Seen from', 'from', range.from)}${dateField('to', 'to', range.to)}`
   const body = html`${heading({ title: 'Restatements', notice: page.notice })}
-<p>What the service changed in days that had been read before. The lookback reads the last ${lookback === undefined ? 'days' : count(lookback.configured_days, 'day')} again on each run; the audit finds what changed further back.</p>
+<p>What the service changed in days that had been read when they were over: two days after they began. The lookback reads the last ${lookback === undefined ? 'days' : count(lookback.configured_days, 'day')} again on each run; the audit finds what changed further back.</p>
 ${lookback?.too_short === true && html`<div class="banner warn" role="status"><p>${lookbackWords(lookback)} Until it is raised, the audit alone finds such changes.</p></div>`}
 ${filterForm('/restatements', filters)}
 ${
