@@ -196,31 +196,22 @@ describe('rows that were dismissed', () => {
     expect([outcome, await rowsOf('by_prompt', `date = '${day}'`)]).toEqual(['partial', before])
   })
 
-  test.each(['by_prompt', 'chats'])(
-    'an item "null" that was dismissed once does not let a row of %s be deleted later',
-    async (table) => {
-      await start()
-      const isAsked = (asked: any) => (table === 'chats' ? asked.path === 'chats' : isOf(asked))
-      const extra: Lie = (rows, asked) => (isAsked(asked) && asked.offset === 0 ? ([...rows, null] as never) : rows)
-      await lyingTo(setup, extra, () => setup.sync())
-      await dismissQuarantine(setup.database.warehouse, {}, 'an item that is null')
-      expect((await lyingTo(setup, extra, () => setup.sync())).outcome).toBe('complete')
-      const before = await rowsOf(table, 'true')
-      const replaced = (row: any) => (table === 'chats' ? row.id : `${row.prompt.id} ${row.model.id} ${row.brand.id}`)
-      let gone: string | undefined
-      const instead: Lie = (rows, asked) =>
-        !isAsked(asked)
-          ? rows
-          : (rows.map((row: any) => {
-              if (row.date !== '2026-03-01') return row
-              gone ??= replaced(row)
-              return replaced(row) === gone ? null : row
-            }) as never)
-      later(1)
-      await lyingTo(setup, instead, () => setup.sync())
-      expect(await rowsOf(table, 'true')).toBe(before)
-    },
-  )
+  test('of a service that always sends them, of which some cannot be read at all, leave runs complete and audits clean', async () => {
+    await start({ world: { projects: 1, prompts: 40, models: 2, brands: 3 }, faults: { ...NO_LIMIT, malformed: 0.02 } })
+    expect((await setup.sync()).outcome).toBe('partial')
+    const texts = await setup.database.rows(
+      'select from visibility_ops.quarantine where raw::text = \'"not an object"\'',
+    )
+    expect(texts).not.toEqual([])
+    await dismissQuarantine(setup.database.warehouse, {}, 'known')
+    for (let run = 0; run < 2; run++) {
+      later(25)
+      expect((await setup.sync()).outcome).toBe('complete')
+    }
+    expect((await setup.sync({ command: 'backfill', range: RANGE })).outcome).toBe('complete')
+    const audit = { projects: setup.projects, repair: false, signal: new AbortController().signal }
+    expect((await runAudit(setup.services, audit)).remaining).toBe(0)
+  })
 
   test('an audit after a dismissal finds nothing', async () => {
     await start()

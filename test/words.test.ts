@@ -1,8 +1,12 @@
-import { describe, expect, test } from '@jest/globals'
+import { afterEach, describe, expect, jest, test } from '@jest/globals'
 import { lineProgress } from '../src/cli/progress.ts'
 import { BACKFILL_REST, problemsOf } from '../src/web/health.ts'
 import { pointsInterval } from '../src/web/insights/format.ts'
 import { changeOf } from '../src/web/insights/measure-words.ts'
+
+afterEach(() => {
+  jest.useRealTimers()
+})
 
 describe('numbers in words', () => {
   test('an end of an interval that is near zero keeps its sign', () => {
@@ -30,18 +34,16 @@ test('a backfill that did not end well is to be repeated, and a sync by a sync',
 
 test('a run that only asks, and loads nothing, prints how many requests it sent', () => {
   const lines: string[] = []
-  const { observer } = lineProgress((line) => lines.push(line.slice(9).trim()))
+  jest.useFakeTimers()
+  const { observer, stop } = lineProgress((line) => lines.push(line.slice(9).trim()))
   observer.planned!({ days: 7, lists: 0 })
-  const now = Date.now
-  try {
-    Date.now = () => now() + 14_000
-    observer.onRequest!(200)
-    expect(lines).toEqual(['to read: 7 stream-days'])
-    Date.now = () => now() + 16_000
-    observer.onRequest!(200)
-    observer.onRequest!(200)
-  } finally {
-    Date.now = now
-  }
-  expect(lines.slice(1)).toEqual(['2 requests so far, 0 rows'])
+  observer.onRequest!(200)
+  observer.onRequest!(200)
+  jest.advanceTimersByTime(14_000)
+  expect(lines).toEqual(['to read: 7 stream-days'])
+  jest.advanceTimersByTime(16_000)
+  expect(lines.slice(1)).toEqual(['2 requests so far, 0 rows', '2 requests so far, 0 rows'])
+  stop()
+  jest.advanceTimersByTime(60_000)
+  expect(lines).toHaveLength(3)
 })

@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import { type Day, dayOf, type Range } from '../core/day.ts'
 import { daysWithOtherPrompts, type ReadControlDay } from '../ledger/control-totals.ts'
 import { type KnownDay, readDays } from '../ledger/days.ts'
+import { readRejects } from '../ledger/quarantine.ts'
 import { digestText, TOTALLED } from '../rows/day-totals.ts'
 import type { CallContext } from '../source/client.ts'
 import { type DayStream, datePosition, isControl, type Row, type Value } from '../streams/stream.ts'
@@ -105,7 +106,7 @@ async function tableControl(
 
 /**
  * Added and deleted chats can cancel out in the totals. If a report has the answers of each prompt, the chats of each
- * prompt are compared with it, on days on which both add up.
+ * prompt are compared with it, on days on which both add up without a row in quarantine.
  */
 async function comparePrompts(
   { streams, warehouse }: ControlReader,
@@ -123,7 +124,13 @@ async function comparePrompts(
   if (ofReport === undefined || ofReport.columns.length === 0) return
   const read = new Set(daysOf.get(report)!.map(({ date }) => date))
   const wrong = new Set([...ofChats.differing, ...ofReport.differing])
-  const days = daysOf.get(chats)!.flatMap(({ date }) => (read.has(date) && !wrong.has(date) ? [date] : []))
+  const common = daysOf.get(chats)!.flatMap(({ date }) => (read.has(date) && !wrong.has(date) ? [date] : []))
+  if (common.length === 0) return
+  const range = { from: common[0]!, to: common.at(-1)! }
+  const rejectsOf = (stream: DayStream) =>
+    readRejects(warehouse, { projectId: project.id, stream: stream.name }, range, 'all')
+  const rejects = [...(await rejectsOf(chats)), ...(await rejectsOf(report))]
+  const days = common.filter((day) => !rejects.some(({ date }) => date === undefined || date === day))
   const differing = await daysWithOtherPrompts(warehouse, { projectId: project.id, chats, report, days })
   ofChats.columns.push('number of chats by prompt')
   ofChats.differing = [...ofChats.differing, ...differing].sort()

@@ -59,6 +59,11 @@ export function lineProgress(write: (line: string) => void): Progress {
   let saidAt = state.startedAt
   let requests = 0
   let plan = ''
+  // Windows that are split, and waits for the request budget, load nothing for minutes.
+  const timer = setInterval(() => {
+    if (Date.now() - saidAt >= SILENT_MS) say(`${count(requests, 'request')} so far, ${count(state.rows, 'row')}`)
+  }, SILENT_MS)
+  timer.unref()
   const say = (text: string) => write(`${new Date().toISOString().slice(11, 19)} ${text}\n`)
   return {
     observer: {
@@ -78,17 +83,15 @@ export function lineProgress(write: (line: string) => void): Progress {
         saidAt = Date.now()
         say(progressText(state).join(', '))
       },
-      // Windows that are split, and answers that are cut, are many requests without a row.
       onRequest() {
         requests++
-        if (Date.now() - saidAt < SILENT_MS) return
-        saidAt = Date.now()
-        say(`${count(requests, 'request')} so far, ${count(state.rows, 'row')}`)
       },
     },
     above: write,
     say,
-    stop() {},
+    stop() {
+      clearInterval(timer)
+    },
   }
 }
 

@@ -74,8 +74,7 @@ export async function readRejects(
     .where((eb) =>
       eb.or([eb('dismissed_at', 'is not', null), ...(which === 'all' ? [eb('resolved_at', 'is', null)] : [])]),
     )
-    .where('from_date', '<=', range.to)
-    .where('to_date', '>=', range.from)
+    .where(sql<boolean>`(from_date <> to_date or from_date between ${range.from} and ${range.to})`)
     .execute()
   return entries.flatMap(({ raw, occurrences }) => Array.from({ length: occurrences }, () => factsOf(raw, range)))
 }

@@ -101,7 +101,7 @@ export const REMEDIES: Record<Exclude<ProblemKind, 'held'>, string> = {
 }
 
 /** A sync does not read the days that a backfill was asked for. */
-export const BACKFILL_REST = 'backfill --from D --to D --missing'
+export const BACKFILL_REST = 'backfill --from D --to D'
 
 export function problemsOf(
   { status, queue, failedToStart }: Pick<StatusData, 'status' | 'queue'> & Partial<Pick<StatusData, 'failedToStart'>>,
@@ -125,7 +125,7 @@ export function problemsOf(
   const lastRun: Problem | false = last !== undefined &&
     last.outcome !== 'complete' && {
       kind: 'run',
-      text: `the last run was ${last.outcome}`,
+      text: `the last run${last.command === 'backfill' ? ', a backfill,' : ''} was ${last.outcome}`,
       ...(last.command === 'backfill' && { remedy: BACKFILL_REST }),
     }
   const amount = (kind: ProblemKind, number: number, noun: string, words: string) =>

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { isOver } from '../../app/all-projects.ts'
 import { type OpenSource, openSource, sourceAddress } from '../../app/open-services.ts'
 import { REFERENCE } from '../../core/config/choose-source.ts'
@@ -43,6 +44,8 @@ const MOST_PROJECTS_WITH_BRANDS = 20
 export async function askQuestions(session: Session): Promise<Answers> {
   const { signal, log, clock } = session
   const prompts = await import('@clack/prompts')
+  // Each question listens to it, and none stops listening.
+  setMaxListeners(0, signal)
   const terminal = { ...session.terminal!, signal }
   const { redactor } = session.config
   const { env } = learnVariables(redactor, session.env, session.configFile)

@@ -165,14 +165,12 @@ export function withoutRejected(
   })
 }
 
-/** True if rejects have the values that are missing, as far as these can be read. A chat is known by its day. */
+/** True if rejects may have the values that are missing: as far as they can be read, they are no lower. */
 function isAccountedFor({ brands }: NonNullable<Difference['missing']>, rejects: readonly RejectFacts[]): boolean {
-  if (brands.size === 0) return rejects.every(({ date }) => date !== undefined)
   return [...brands].every(([brand, missing]) => {
     const own = rejects.filter((reject) => reject.brand === undefined || reject.brand === brand)
-    const readable = own.filter(({ totals }) => totals.some((value) => value !== undefined))
     return missing.every((value, at) => {
-      const known = readable.reduce((sum, { totals }) => sum + (totals[at] ?? Number.POSITIVE_INFINITY), 0)
+      const known = own.reduce((sum, { totals }) => sum + (totals[at] ?? Number.POSITIVE_INFINITY), 0)
       return value < known || isClose(value, known)
     })
   })

@@ -37,7 +37,9 @@ export async function compareTable(
   const range = { from: sorted[0]!, to: sorted.at(-1)! }
   const dismissed = await retry(() => readRejects(warehouse, { projectId, stream: stream.name }, range, 'dismissed'))
   const differences: Difference[] = []
-  for (const difference of withoutRejected(found, dismissed, new Set(dismissed))) {
+  // A dismissed row without a day may come with any answer, so it may explain one row of each day.
+  const explained = (difference: Difference) => withoutRejected([difference], dismissed, new Set(dismissed))
+  for (const difference of found.flatMap(explained)) {
     const { day } = difference
     if (!accepted.has(day)) differences.push(difference)
     else if (stream.control === 'brand totals') {

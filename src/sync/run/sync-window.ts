@@ -141,10 +141,11 @@ async function readAndCompare(
   const page = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (page.kind !== 'rows') return page
   const { sifted } = page
-  refuseBadPage(about, sifted, run.config.max_bad_share)
-  const { rows } = sifted
+  const { rows, rejects } = sifted
   const projectStream = { projectId: project.id, stream: stream.name }
-  const { dismissed } = await run.retry(() => identifyRejects(run.warehouse, projectStream, sifted.rejects))
+  const { dismissed } = await run.retry(() => identifyRejects(run.warehouse, projectStream, rejects))
+  const undismissed = { rows, rejects: rejects.filter((reject) => !dismissed.has(reject)) }
+  refuseBadPage(about, undismissed, run.config.max_bad_share)
   const all = compare(sifted, dismissed)
   const isOfBrands = stream.control === 'brand totals'
   const omissions =

@@ -67,7 +67,7 @@ function runCard(page: StatusData): Card {
     grade: isFailed ? 'bad' : 'warn',
     label: isFailed ? 'Failed' : last.outcome === 'partial' ? 'Partial' : 'Stopped',
     title: html`The last run, <a href="/runs/${last.run_id}">${last.command} ${last.run_id}</a>, was ${last.outcome}`,
-    body: html`<p>${clip(last.reason ?? 'Nothing more is known.', 400)} It ended ${time(last.ended_at, page.ledgerNow)}.</p>${last.command === 'backfill' ? html`<p class="help">Read the rest of its days: ${command(`npx visibility-sync ${BACKFILL_REST}`)}</p>` : syncHelp(page, 'The next sync reads what is left; or at once:')}`,
+    body: html`<p>${clip(last.reason ?? 'Nothing more is known.', 400)} It ended ${time(last.ended_at, page.ledgerNow)}.</p>${last.command === 'backfill' ? html`<p class="help">Repeat it; with <code>--missing</code> it reads only days that were never read: ${command(`npx visibility-sync ${BACKFILL_REST}`)}</p>` : syncHelp(page, 'The next sync reads what is left; or at once:')}`,
   }
 }
 
