@@ -1,5 +1,6 @@
 import { clip, count, streamDays } from '../core/text.ts'
 import { type TroubleKind, troublesOf } from '../ledger/run-reason.ts'
+import type { RunRow } from '../ledger/runs.ts'
 import type { StreamStatus } from '../ledger/status.ts'
 import type { StatusData } from './status-data.ts'
 import type { View } from './view.ts'
@@ -100,8 +101,15 @@ export const REMEDIES: Record<Exclude<ProblemKind, 'held'>, string> = {
   missing: 'sync',
 }
 
-/** A sync does not read the days that a backfill was asked for. */
 export const BACKFILL_REST = 'backfill --from D --to D'
+
+/** A sync does not read the days that a backfill was asked for. */
+function problemOfRun(last: RunRow | undefined): Problem | undefined {
+  if (last === undefined || last.outcome === 'complete') return undefined
+  const { command, outcome } = last
+  if (command !== 'backfill') return { kind: 'run', text: `the last run was ${outcome}` }
+  return { kind: 'run', text: `the last run, a backfill, was ${outcome}`, remedy: BACKFILL_REST }
+}
 
 export function problemsOf(
   { status, queue, failedToStart }: Pick<StatusData, 'status' | 'queue'> & Partial<Pick<StatusData, 'failedToStart'>>,
@@ -122,12 +130,7 @@ export function problemsOf(
   const troubles = last?.outcome === 'partial' ? troublesOf(last.summary) : []
   // What kept the run from being complete is above it, with a command that helps.
   const isNamed = troubles.length > 0 && troubles.every(({ kind }) => named[kind])
-  const lastRun: Problem | false = last !== undefined &&
-    last.outcome !== 'complete' && {
-      kind: 'run',
-      text: `the last run${last.command === 'backfill' ? ', a backfill,' : ''} was ${last.outcome}`,
-      ...(last.command === 'backfill' && { remedy: BACKFILL_REST }),
-    }
+  const lastRun = problemOfRun(last)
   const amount = (kind: ProblemKind, number: number, noun: string, words: string) =>
     number > 0 && { kind, text: `${count(number, noun)} ${words}` }
   const found: (Problem | false | undefined)[] = [

@@ -25,6 +25,8 @@ import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } fr
 /* The numbers of brands, and who is ahead. */
 
 const GRAINS = ['day', 'week', 'month'] as const
+const noneBegins = (grain: string) => `No ${grain} with answers begins in this period: ask by day.`
+const NO_ROWS: Record<string, string> = { week: noneBegins('week'), month: noneBegins('month') }
 
 export const getVisibility = defineTool({
   name: 'get_visibility',
@@ -74,17 +76,12 @@ export const getVisibility = defineTool({
     const only = found.map((one) => `, only ${one.by} ${quoted(one.name, TEXT_LENGTH)}`)
     const title = [by === 'none' ? '' : ` by ${by}`, ...only].join('')
     const period = question.whole(grain)
-    const isNone = grain !== undefined && grain !== 'day' && period === undefined
     const subject = found.find((one) => one.by === 'topic' || one.by === 'prompt')
     return {
       ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report), period)),
       sentences: [
         title !== '' && `${kindOf(metric).title}${title}.`,
-        parts[0]!.missing ??
-          (rows.length === 0 &&
-            (isNone
-              ? `No ${by} begins in this period: ask by day, or from its first day.`
-              : 'There are no answers in this period.')),
+        parts[0]!.missing ?? (rows.length === 0 && (NO_ROWS[by] ?? 'There are no answers in this period.')),
       ],
       ...{ rows, ...(!isWhole && { total: parts[0]!.total }) },
       narrower: 'narrow it by brand, topic, channel or period',
