@@ -25,8 +25,8 @@ import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } fr
 /* The numbers of brands, and who is ahead. */
 
 const GRAINS = ['day', 'week', 'month'] as const
-const noneBegins = (grain: string) => `No ${grain} with answers begins in this period: ask by day.`
-const NO_ROWS: Record<string, string> = { week: noneBegins('week'), month: noneBegins('month') }
+const noRows = (by: string) =>
+  `There are no answers${/week|month/.test(by) ? `, or no ${by} begins,` : ''} in this period.`
 
 export const getVisibility = defineTool({
   name: 'get_visibility',
@@ -81,7 +81,7 @@ export const getVisibility = defineTool({
       ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report), period)),
       sentences: [
         title !== '' && `${kindOf(metric).title}${title}.`,
-        parts[0]!.missing ?? (rows.length === 0 && (NO_ROWS[by] ?? 'There are no answers in this period.')),
+        parts[0]!.missing ?? (rows.length === 0 && noRows(by)),
       ],
       ...{ rows, ...(!isWhole && { total: parts[0]!.total }) },
       narrower: 'narrow it by brand, topic, channel or period',
