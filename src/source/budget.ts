@@ -91,19 +91,19 @@ export function createBudget(
 
   /** Changes the state, and stores ends of earlier requests with it. They are stored later if this fails. */
   async function change<T>(work: Work<T>): Promise<T> {
-    const now = ends
+    const earlier = ends
     ends = []
     clearTimeout(storing)
     storing = undefined
     try {
       return await store.change((state, at) => {
-        for (const end of now) end(state, at)
+        for (const end of earlier) end(state, at)
         const result = work(state, at)
         show(state, at)
         return result
       })
     } catch (error) {
-      ends.unshift(...now)
+      ends.unshift(...earlier)
       throw error
     }
   }
@@ -153,8 +153,8 @@ export function createBudget(
       const cameAt = monotonic()
       // The store may get to it later than the answer came.
       ends.push((state, now) => work(state, Math.max(sentAt, now - (monotonic() - cameAt))))
-      // While plenty are left, nobody waits for what this answer says.
-      if (inBlocks) storing ??= setTimeout(storeEnds, LONGEST_NAP_MS)
+      // While plenty are left, nobody waits for what this answer says, and at its end a process does not wait to store it.
+      if (inBlocks) storing ??= setTimeout(storeEnds, LONGEST_NAP_MS).unref()
       else storeEnds()
     }
     return {
