@@ -382,7 +382,7 @@ test('a period with days that are missing, held, unreconciled or young says so, 
   const month = await ask('get_visibility', { by: 'month', from: '2026-02-01', to: '2026-02-10' })
   expect(month.text).toContain('All 28 days of the period are complete')
   const none = await ask('get_visibility', { by: 'month', from: '2026-02-02', to: '2026-02-10' })
-  expect(none.text).toContain('There are no answers, or no month begins, in this period.')
+  expect(none.text).toContain('There are no answers or no month begins in this period.')
   const late = await ask('get_visibility', { from: '2026-04-01', to: '2026-04-07' })
   expect(late.text).toContain('There are no answers in this period.')
   expect(late.text).toContain('7 days never read')

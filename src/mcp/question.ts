@@ -71,8 +71,9 @@ export async function openDesk(warehouse: Warehouse, all: readonly ReportConfig[
   return {
     ...{ warehouse, reports, today, pages, statements, run },
     rows<R>(file: string, values: Record<string, string> = {}) {
-      const parts = fillIn(readSql(`queries/mcp/${file}`).trim(), warehouse, reportName(reports)).split(/\{(\w+)\}/)
-      const filled = parts.map((part, index) => (index % 2 === 0 ? sql.raw(part) : values[part]))
+      const parts = fillIn(readSql(`queries/mcp/${file}`).trim(), warehouse).split(/\{(\w+)\}/)
+      const valueOf = (name: string) => ({ ...values, main_stream: reportName(reports) })[name]
+      const filled = parts.map((part, index) => (index % 2 === 0 ? sql.raw(part) : valueOf(part)))
       return run(sql<R>`${sql.join(filled, sql``)}`)
     },
   }

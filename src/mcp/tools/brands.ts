@@ -25,8 +25,7 @@ import { aName, COMPARISON, defineTool, openQuestion, PERIOD, type Question } fr
 /* The numbers of brands, and who is ahead. */
 
 const GRAINS = ['day', 'week', 'month'] as const
-const noRows = (by: string) =>
-  `There are no answers${/week|month/.test(by) ? `, or no ${by} begins,` : ''} in this period.`
+const none = (by: string) => `There are no answers${/week|month/.test(by) ? ` or no ${by} begins` : ''} in this period.`
 
 export const getVisibility = defineTool({
   name: 'get_visibility',
@@ -81,7 +80,7 @@ export const getVisibility = defineTool({
       ...(await question.about(cautions(rows, by), reportName(desk.reports, of.report), period)),
       sentences: [
         title !== '' && `${kindOf(metric).title}${title}.`,
-        parts[0]!.missing ?? (rows.length === 0 && noRows(by)),
+        parts[0]!.missing ?? (rows.length === 0 && none(by)),
       ],
       ...{ rows, ...(!isWhole && { total: parts[0]!.total }) },
       narrower: 'narrow it by brand, topic, channel or period',
