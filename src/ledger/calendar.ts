@@ -6,7 +6,6 @@ import { type DayOfStream, readDayOfStreams } from './days.ts'
 
 type Coverage = Selectable<OpsTables['coverage']>
 
-/** One day of one stream, as the calendar shows it. */
 export type CalendarDay = Pick<Coverage, 'stream' | 'date' | 'rows' | 'read_at' | 'state'> & {
   /** How many rows later reads changed. */
   restated: number
@@ -42,7 +41,6 @@ export async function readCalendar(
   return rows
 }
 
-/** The same over all streams together. */
 export async function readYear(
   { db }: Warehouse,
   projectId: string,

@@ -10,7 +10,6 @@ import type { Transaction } from '../warehouse/transaction.ts'
 
 /* The control totals: the report by date alone, as the service gave it last. Days of other streams must add up to them. */
 
-/** Which control totals: those of a project, under some filters. */
 export interface ControlKey {
   projectId: string
   filters: readonly Filter[]
@@ -20,7 +19,6 @@ export function filtersText(filters: readonly Filter[] = []): string {
   return filters.length === 0 ? '' : JSON.stringify(filters)
 }
 
-/** A day of the control totals as it was read. */
 export interface ReadControlDay extends ControlDay {
   /** A digest of all columns of its rows: any change of it is a change by the service. */
   rowsDigest: bigint

@@ -127,7 +127,6 @@ export interface BegunRead {
   rowsBefore: number
   /** The same for each day of the range that was read. */
   rowsBeforeByDay: ReadonlyMap<Day, number>
-  /** The days that had changed already. */
   changedBefore: ReadonlySet<Day>
   isNotOffered: boolean
 }
@@ -166,11 +165,9 @@ export function lockOfLoads({ schema }: Warehouse, { projectId, stream }: Projec
   return sql`select pg_advisory_xact_lock(hashtextextended(${JSON.stringify([schema, projectId, stream])}, 1))`
 }
 
-/** What the ledger has of a range before a load. */
 export interface PriorDays {
   /** The days that were read when the service had stopped to write them. */
   final: ReadonlySet<Day>
-  /** Those that changed since. */
   changed: ReadonlySet<Day>
   /** True if rejects of these days wait in quarantine. */
   hasRejects: boolean
@@ -210,7 +207,6 @@ export function superseded(what: string): SupersededError {
   return new SupersededError(`${what}: a newer read was loaded meanwhile, so this one was not written`)
 }
 
-/** The days of a stream that were read after a read began. */
 export function daysReadAfter({ projectId, stream }: ProjectStream, fencingToken: number): RawBuilder<{ date: Day }> {
   return sql`
     select date from ops.coverage
@@ -220,7 +216,6 @@ export function daysReadAfter({ projectId, stream }: ProjectStream, fencingToken
 /** A condition on a day of `c`. */
 export const isUnsettled = sql<boolean>`(c.state <> ${STORED_AS.settled} or c.reconciled_at is null)`
 
-/** What is written of a day that was read. */
 export interface DayEntryToWrite {
   /** How many rows the table has of it. */
   rows: number
@@ -348,7 +343,6 @@ export function markDamaged(warehouse: Warehouse, projectStream: ProjectStream, 
   return changeDays(warehouse, projectStream, days, mark)
 }
 
-/** What is known of one day of a stream, in the words of the tables. */
 export interface DayOfStream {
   stream: string
   rows: number
@@ -359,7 +353,6 @@ export interface DayOfStream {
   difference: string | null
 }
 
-/** What is known of a day, for each stream of a project that read it. */
 export function readDayOfStreams(
   { db }: Warehouse,
   projectId: string,
@@ -436,7 +429,6 @@ export async function readChanged(
   return rows.map(({ run_id, ...day }) => ({ ...day, isOfRun: Number(run_id) === runId }))
 }
 
-/** How many days of each stream changed since they were read. */
 export function countChanged(
   { db }: Warehouse,
   projectIds: readonly string[],
@@ -473,7 +465,6 @@ export async function readOpenDays(
   return rows.map((row) => ({ ...row, difference: row.difference! }))
 }
 
-/** The state of a list in the ledger before a load. */
 export interface PriorList {
   /** True if rows of it wait in quarantine, or its state on some day is not settled. */
   isUnsettled: boolean
@@ -507,7 +498,6 @@ export async function settleEarlierDays(
     .execute()
 }
 
-/** The days of a stream and project that are in review, as one range. */
 export interface ReviewedRange {
   project_id: string
   stream: string
@@ -550,7 +540,6 @@ export async function isInReview(
   return days.length > 0 && days.length === countDays(range)
 }
 
-/** Days of a stream that do not add up to the totals of the service. */
 export interface DifferingRange {
   project_id: string
   stream: string
@@ -561,7 +550,6 @@ export interface DifferingRange {
   difference: string
 }
 
-/** What people must know of a report of which rows are left out. */
 export const OMITS_ROWS =
   'the service leaves out rows, so shares over several groups or days are too high, and prompts without mentions may not be found'
 

@@ -8,7 +8,6 @@ import type { OpsTables } from '../warehouse/database.ts'
 import type { Transaction } from '../warehouse/transaction.ts'
 import { isUnsettled } from './days.ts'
 
-/** The rejects of an answer by their fingerprints, and how many of them are not dismissed. */
 export interface IdentifiedRejects {
   byFingerprint: ReadonlyMap<string, IdentifiedReject>
   undismissed: number
@@ -190,7 +189,6 @@ export interface QuarantineGroup {
   from_date: Day | null
   to_date: Day | null
   last_seen_at: Date
-  /** One of them, to look at. */
   example_id: number
 }
 

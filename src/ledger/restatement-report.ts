@@ -19,9 +19,7 @@ type RestatementGroup = RestatementTotals &
 
 export interface RestatementReport {
   groups: RestatementGroup[]
-  /** How many groups there are in all, and their sums. */
   total: RestatementTotals & { groups: number }
-  /** By the day on which it was seen. */
   by_day: (RestatementTotals & { seen_on: Day })[]
   /** How old half of the days, and 95 of 100, were at most when they changed, in days. */
   median_age: number | null

@@ -24,9 +24,7 @@ const BATCH = 2000
 const ALERT_DAYS = 7
 
 interface Scope {
-  /** Rows from before are old. */
   cutoff: Date
-  /** How many rows are removed at a time. */
   batch: number
 }
 
@@ -129,7 +127,6 @@ export interface LedgerSize {
   tables: TableSize[]
 }
 
-/** The size of the tables of the ops schema, the largest first. */
 export async function readLedgerSize(warehouse: Warehouse): Promise<LedgerSize> {
   const tables = await readTableSizes(warehouse, warehouse.opsSchema)
   return { bytes: tables.reduce((sum, { bytes }) => sum + bytes, 0), tables }

@@ -5,7 +5,6 @@ import { clip, count, grouped, listSome, streamDays } from '../core/text.ts'
 
 export type TroubleKind = ReportedCode | 'held' | 'unreconciled' | 'quarantined'
 
-/** All failures of one kind, over all projects and streams. */
 export interface Trouble {
   kind: TroubleKind
   /** Windows and lists, or rows if they were quarantined. */

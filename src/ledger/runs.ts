@@ -76,7 +76,6 @@ export async function neighboursOf({ db }: Warehouse, runId: number) {
     .executeTakeFirstOrThrow()
 }
 
-/** How a command ended last, and when it was last complete. */
 export interface LastEnd {
   command: string
   ended_at: Date

@@ -25,7 +25,6 @@ export function prepareWarehouse(
   })
 }
 
-/** Writes down the source at the first run; throws if the warehouse has another one. */
 export async function claimSource(warehouse: Warehouse, address: string): Promise<void> {
   const known = await readSource(warehouse)
   if (known === address) return

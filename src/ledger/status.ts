@@ -30,7 +30,6 @@ export interface HeldStatus extends ReviewedRange {
   accept: string
 }
 
-/** The rows of a stream that are in quarantine. */
 export interface QuarantineStatus {
   project_id: string
   stream: string
@@ -102,7 +101,6 @@ function streamStatus(
   return runQuery(warehouse, 'stream_status', values)
 }
 
-/** The held days as ranges, and how many ranges there are in all. */
 export async function readHeld(warehouse: Warehouse, most?: number): Promise<{ ranges: HeldStatus[]; total: number }> {
   const { ranges, total } = await readReviewed(warehouse, most)
   return { ranges: ranges.map((range) => ({ ...range, accept: acceptCommand(range, ranges) })), total }
@@ -124,7 +122,6 @@ function acceptCommand({ project_id, from, to }: ReviewedRange, all: readonly Re
   return `${PROGRAM}backfill --from ${from} --to ${to}${streams.join('')} --project ${project_id} --accept-deletes`
 }
 
-/** What is held, by the command that lets it through. */
 export function byAccept(held: readonly HeldStatus[]): [HeldStatus, ...HeldStatus[]][] {
   const groups = new Map<string, [HeldStatus, ...HeldStatus[]]>()
   for (const range of held) {

@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import type { Day } from '../core/day.ts'
 import type { DayStream, Row } from '../streams/stream.ts'
 
-/** The sums over the rows of a brand on a day. */
 export type BrandTotals = [mentions: number, visible: number, answers: number]
 export type DayTotals = Map<string, BrandTotals>
 export type TotalsByDay = Map<Day, DayTotals>

@@ -32,7 +32,6 @@ export function itemValidator(stream: Stream, asked: Asked & { items: number }):
   }
 }
 
-/** Checks the shape of an item, and that Postgres can store its texts. */
 function parserOf(stream: Stream, { needsTextCheck, items }: Asked & { items: number }) {
   const { item: schema } = stream
   const hasNestedParts = stream.columns.some(({ type }) => type === 'jsonb')
@@ -57,7 +56,6 @@ function parserOf(stream: Stream, { needsTextCheck, items }: Asked & { items: nu
 /** Every answer belongs to a prompt, a model and a chat, so every row of a report by them has one. */
 const ALWAYS_SET: readonly string[] = ['prompt_id', 'model_id', 'chat_id']
 
-/** Finds values that no row of this answer can have. */
 function impossibleFinder(stream: Stream, range: Asked['range']): (row: Row) => string | undefined {
   const dateAt = datePosition(stream)
   const dimensions: readonly string[] = (stream.by === 'day' && stream.dimensions) || []

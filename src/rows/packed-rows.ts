@@ -81,7 +81,6 @@ export class PackedRows implements Rows {
     return this.only((position) => !positions.has(position))
   }
 
-  /** The rows at some of the positions. */
   only(isWanted: (position: number) => boolean): PackedRows {
     const some = new PackedRows(this.columns, this.projectId)
     for (let position = 0; position < this.count; position++) if (isWanted(position)) some.copyRow(this, position)
@@ -95,7 +94,6 @@ export class PackedRows implements Rows {
     }
   }
 
-  /** The data for COPY. */
   *chunks(): Generator<Buffer> {
     if (this.segments.length === 0) {
       // Few rows go as one piece, since each needs a message.

@@ -11,7 +11,6 @@ export function safeJson(value: unknown): string {
   return JSON.stringify(isTooDeep(value) ? withoutDepths(value) : value) ?? 'null'
 }
 
-/** True if lists and objects are nested more deeply than is allowed. */
 export function isTooDeep(value: unknown, levels = DEPTH_MAX): boolean {
   if (typeof value !== 'object' || value === null) return false
   if (levels === 0) return true

@@ -22,14 +22,12 @@ import { RawTexts, safeJson } from './raw-text.ts'
 
 /** What can be read of an item that failed. */
 export interface RejectFacts {
-  /** The day of the row. */
   date?: Day
   brand?: string
   /** Its values of the columns that add up. */
   totals: (number | undefined)[]
 }
 
-/** A raw item that failed, and why. */
 export interface Reject extends RejectFacts {
   /** Its JSON, cut if it is long. */
   raw: string
@@ -52,7 +50,6 @@ export function factsOf(raw: unknown, range: Asked['range']): RejectFacts {
 
 export const CONTRADICTION = 'the same key stands twice in one answer with different values'
 
-/** The result of sifting an answer. */
 export interface Sifted<R extends Rows = Rows> {
   rows: R
   /** How many rows each day has, for streams that are read by days. */
@@ -70,7 +67,6 @@ export interface Sifted<R extends Rows = Rows> {
   drift: DriftNote[]
 }
 
-/** The rows of each day in an answer. */
 export interface FoundDays {
   rowsByDay: ReadonlyMap<Day, number>
   totals: TotalsByDay | undefined
@@ -198,7 +194,6 @@ export class Sifter<R extends Rows> {
     }
   }
 
-  /** Adds a row to the one with the same key, notes it as a duplicate, or rejects both. */
   private joinEqualKey(raws: readonly unknown[], index: number, position: number, row: Row): void {
     const { stream, rows, sums, itemsOf } = this
     const first = rows.get(position)
@@ -240,7 +235,6 @@ export class Sifter<R extends Rows> {
     this.rejects.push(reject)
   }
 
-  /** The rows of child tables, without those of these parents. */
   private childRows(dropped: ReadonlySet<Value>): Map<string, Row[]> {
     return new Map(
       this.children.map(({ child, rows }) => {

@@ -11,12 +11,10 @@ const PAUSE_MS = 30_000
 
 interface BreakerOptions {
   scope: 'service' | 'project' | 'operation'
-  /** The problem, for people. */
   message(silence: string): string
   patienceMs(): number
   /** Time alone is not enough to give up: a single request may have used all of it. By default there are no probes. */
   leastProbes?(): number
-  /** Whether so many failures in a row open it. */
   opens?(failures: number, isPastPatience: boolean): boolean
   onChange?(down: boolean, reason: string): void
 }
@@ -40,7 +38,6 @@ export class Breaker {
   private probeAt = 0
   private probing: Promise<void> | undefined
   private trial: object | undefined
-  /** Aborted when it closes. */
   private closing = new AbortController()
 
   constructor(private readonly options: BreakerOptions) {}
@@ -131,7 +128,6 @@ export class Breaker {
   }
 }
 
-/** After enough failures, or after a few that took all of the patience. */
 export function isDown(failures: number, isPastPatience: boolean): boolean {
   return failures >= MANY || (failures >= FEW && isPastPatience)
 }

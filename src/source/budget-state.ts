@@ -132,7 +132,6 @@ interface BudgetAnswer {
   asksToWait: boolean
 }
 
-/** Learns from a response. */
 export function learnAnswer(state: BudgetState, answer: BudgetAnswer, perMinute: number): void {
   const { owner, sentAt, receivedAt, headers, asksToWait } = answer
   endRequest(state, receivedAt, owner)
@@ -182,7 +181,6 @@ export function voidRequests(state: BudgetState, owner: string): void {
   delete state.underWay[owner]
 }
 
-/** Brings the state up to the time: a period that is over ends, and what was sent more than a minute ago is forgotten. */
 function advance(state: BudgetState, now: number): void {
   if (state.remaining !== null && now >= state.resetBy) beginPeriod(state, now)
   if (state.remaining === null && state.limit !== null && now - state.limitAt >= MINUTE_MS) forgetLimit(state)
@@ -287,7 +285,6 @@ function countSent(state: BudgetState, now: number): void {
   else state.sent.push([second, 1])
 }
 
-/** How many requests were sent in the last minute. */
 function countSentOf({ sent }: BudgetState): number {
   return sent.reduce((sum, [, requests]) => sum + requests, 0)
 }

@@ -21,15 +21,12 @@ export interface BudgetView {
 
 export interface BudgetWait {
   signal?: AbortSignal | undefined
-  /** Called for each wait. */
   onWait?: ((ms: number) => void) | undefined
   /** Waits for anything else, before each look at the budget. */
   ready?: () => Promise<void>
 }
 
-/** Where requests for one project and key are paced. */
 export interface RequestBudget {
-  /** Waits until a request may be sent. */
   acquire(wait?: BudgetWait): Promise<Permit>
   view(): BudgetView
 }
@@ -58,7 +55,6 @@ interface BudgetOptions {
   wait?: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 
-/** A state in this process. */
 export function memoryStore(now: () => number = Date.now): BudgetStore {
   const state = newBudgetState()
   return { change: async (work) => work(state, now()) }

@@ -30,9 +30,7 @@ export interface Page {
   items: unknown[]
   /** How many there are in all, if the service says so. */
   total: number | undefined
-  /** True if a text may hold what Postgres cannot store. */
   needsTextCheck: boolean
-  /** Names of fields beside the items that the API does not document. */
   unknownFields: string[]
 }
 
@@ -74,7 +72,6 @@ export function createClient(options: ClientOptions) {
     }
   }
 
-  /** The projects of a company key, as `id (name)`; none if the service does not list them. */
   async function projectsOf(caller: Caller, { signal }: CallContext = {}): Promise<string[]> {
     const of = { path: 'projects', timeoutMs: 15_000, schema: projectList }
     const request = { ...of, method: 'GET', repeatable: false } as const
@@ -225,7 +222,6 @@ async function refuseMissingProject(error: unknown, list: () => Promise<string[]
   )
 }
 
-/** Checks a request against the documented limits, naming the field, the value and what is allowed. */
 function checked<S extends z.ZodType>(schema: S, request: unknown): z.infer<S> & Record<string, never> {
   const result = schema.safeParse(request, { reportInput: true })
   if (result.success) return result.data as z.infer<S> & Record<string, never>

@@ -26,7 +26,6 @@ export interface Account extends Caller {
 }
 
 export interface Outage {
-  /** False when it is over. */
   down: boolean
   /** The part that does not answer: the service, or a project. */
   what: string
@@ -36,7 +35,6 @@ export interface Outage {
 export interface GateOptions {
   /** How long a service that gave answers before is waited for. */
   patienceMs: number
-  /** Makes the request budget of a project and key. */
   budgetFor: (project: string, key: string) => RequestBudget
   onOutage?: (outage: Outage) => void
 }
@@ -44,7 +42,6 @@ export interface GateOptions {
 interface Request {
   account: Account
   operation: string
-  /** True if less could be asked for instead. */
   isDivisible: boolean
   signal: AbortSignal | undefined
   onWait?: ((ms: number) => void) | undefined

@@ -54,7 +54,6 @@ export interface HttpRequest<T = unknown> {
   schema: z.ZodType<T>
 }
 
-/** The context of a call. */
 export interface CallContext {
   signal?: AbortSignal | undefined
   /** Called for each attempt: the HTTP status, or undefined if there was no response, or none that can be used. */
@@ -104,7 +103,6 @@ export function createHttp(options: HttpOptions) {
     },
   })
 
-  /** Sends a request, and again after failures that may pass, while there is hope for an answer. */
   async function send<T>(caller: Caller, request: HttpRequest<T>, given: CallContext = {}): Promise<HttpAnswer<T>> {
     const context = { ...given, signal: ownSignal(given.signal) }
     const { signal, onWait, isDivisible = false } = context

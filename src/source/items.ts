@@ -98,7 +98,6 @@ export const profileItem = z.object({
 })
 export type ProfileItem = z.infer<typeof profileItem>
 
-/** A page: unvalidated items, and the total if the service gives one. */
 export const listEnvelope = z.object({
   data: z.array(z.unknown()),
   totalCount: z.unknown().optional(),

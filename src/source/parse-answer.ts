@@ -4,11 +4,9 @@ import { PAGE_LIMIT_MAX } from '../core/vocabulary.ts'
 import { isEnvelopeField } from './envelope.ts'
 import { withoutKey } from './without-key.ts'
 
-/** The parsed body of a success. */
 export interface Answer {
   /** Without the items, if it is a page. */
   body: unknown
-  /** The items of a page. */
   items: unknown[]
   /** True if a text may hold what Postgres cannot store, or held the key; almost never, so rows need no check otherwise. */
   needsTextCheck: boolean

@@ -2,7 +2,6 @@ import type { ConnectionFailure } from '../core/connection-failure.ts'
 import { KeyError, ProjectError, RefusedError, TransientError } from '../core/errors.ts'
 import type { RateHeaders } from './rate-headers.ts'
 
-/** The status that says that the budget is spent for now. */
 export const RATE_LIMITED = 429
 /** A service that asks for a longer wait is not waited for: the run says so and the next one tries again. */
 export const LONGEST_WAIT_MS = 300_000

@@ -1,4 +1,3 @@
-/** Replaces the key in an answer that repeats it. */
 export const REPEATED_KEY = '[redacted key]'
 // A shorter key may be part of an ordinary text, and a key of digits part of a number.
 const SHORTEST_KEY = 8

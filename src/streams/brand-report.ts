@@ -6,7 +6,6 @@ import { type DefinedColumn, NAME_MAX, readerOf, wrongLength } from './defined-s
 import { selectionCheck } from './selection.ts'
 import { type Column, type DayStream, defineDayStream, type Entities, type Row, splitDimensionsOf } from './stream.ts'
 
-/** Where a row carries the value of a dimension. */
 export const PATH_OF: Record<Dimension, string> = {
   date: 'date',
   prompt_id: 'prompt.id',

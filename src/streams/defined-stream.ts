@@ -37,13 +37,11 @@ export interface StreamDefinition {
   /** The key within a project. None for what has one row for each project. */
   key: readonly string[]
   columns: readonly DefinedColumn[]
-  /** Columns that are added up where keys are equal. Without any, rows with equal keys contradict each other. */
   adds?: readonly string[]
   /** The breakdown of a report. A day that is too large for a page is split by these dimensions. */
   dimensions?: readonly Dimension[]
   filters?: readonly Filter[]
   having?: readonly Having[] | undefined
-  /** True if the table also has rows that the list does not show: what reports name. */
   hasUnlistedRows?: boolean
   /** A dimension over which the counts add up: a day that does not fit a page is read by this dimension, and summed up. */
   finerBy?: DefinedColumn
@@ -53,7 +51,6 @@ export interface StreamDefinition {
   projectField?: string
 }
 
-/** Columns that have the names of their fields. */
 export function fields(type: DefinedColumn['type'], names: readonly string[]): DefinedColumn[] {
   return names.map((name) => ({ name, path: name, type }))
 }
@@ -227,7 +224,6 @@ function shapeOf(tree: Tree): Record<string, z.ZodType> {
 
 /** Ids are indexed, and an index entry has a size limit in Postgres. */
 export const ID_MAX = 255
-/** Of brands and whatever else has a name. */
 export const NAME_MAX = 1000
 /** For prompts and descriptions. The service itself creates prompts of at most 700 characters. */
 export const TEXT_MAX = 10_000

@@ -1,7 +1,6 @@
 import { UsageError } from '../core/errors.ts'
 import type { Stream } from './stream.ts'
 
-/** The column of fields that the API does not document. */
 export const EXTRA = 'extra'
 
 /** The stream with a column for the fields of an item that its schema does not know. */

@@ -34,12 +34,10 @@ function baseStreams({ streams }: Config): BaseStream[] {
   return streams.filter((name): name is BaseStream => Object.hasOwn(BASE, name))
 }
 
-/** The extra lists that are asked for: by `extras`, or by their names in `streams`. */
 function extraStreams({ streams, extras }: Config): ExtraStream[] {
   return EXTRA_STREAMS.filter((name) => extras === 'auto' || extras.includes(name) || streams.includes(name))
 }
 
-/** The stream of a report, whatever it is about. */
 export function reportStream(report: ReportConfig): DayStream {
   const { of = 'brands' } = report
   return of === 'brands' ? brandReport(report) : (definedStream(sourceReport(report, of)) as DayStream)

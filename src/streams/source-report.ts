@@ -41,7 +41,6 @@ const SUBJECTS: Record<Exclude<ReportSubject, 'brands'>, Subject> = {
   },
 }
 
-/** The definition of a report of domains or URLs. */
 export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'brands'>): StreamDefinition {
   const { columns, ...subject } = SUBJECTS[of]
   const others = otherDimensions(report)
@@ -65,7 +64,6 @@ export function sourceReport(report: ReportConfig, of: Exclude<ReportSubject, 'b
   }
 }
 
-/** The definition of a stream that a person wrote into the configuration. */
 export function customDefinition({ adds, ...custom }: CustomStreamConfig): StreamDefinition {
   return { ...custom, table: custom.name, ...(adds.length > 0 && { adds }) }
 }

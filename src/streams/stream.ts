@@ -19,9 +19,7 @@ export type Row = Value[]
 export interface Rows {
   readonly length: number
   add(row: Row): void
-  /** The same rows without those at these positions. */
   without(positions: ReadonlySet<number>): Rows
-  /** The values of the row at this position. */
   get(position: number): Row
 }
 
@@ -159,7 +157,6 @@ export type Stream = DayStream | ListStream
  */
 const SPLIT_ORDER: Dimension[] = ['prompt_id', 'model_id', 'model_channel_id', 'country_code', 'topic_id', 'chat_id']
 
-/** The dimensions of a report by which a day may be split. */
 export function splitDimensionsOf(dimensions: readonly string[]): Dimension[] {
   return SPLIT_ORDER.filter((dimension) => dimensions.includes(dimension))
 }
@@ -169,7 +166,6 @@ export function isControl({ by, control, dimensions }: Pick<DayStream, 'by' | 'c
   return by === 'day' && control === 'brand totals' && dimensions?.length === 0
 }
 
-/** True if days of the stream are compared with the control totals. */
 export function isCompared(stream: Stream): stream is DayStream {
   return stream.by === 'day' && stream.control !== undefined && !isControl(stream)
 }
@@ -183,7 +179,6 @@ export function defineListStream<Item>(stream: Omit<ListStream<Item>, 'by'>): Li
   return { ...stream, by: 'list' } as unknown as ListStream
 }
 
-/** The positions of a stream's key columns in its rows. */
 export function keyPositions(stream: { columns: Column[]; key: string[] }): number[] {
   return stream.key.map((name) => stream.columns.findIndex((column) => column.name === name))
 }

@@ -76,7 +76,6 @@ export interface RetryResult {
   still_bad: { quarantine_id: number; reason: string }[]
 }
 
-/** Those of the entries that are still open. */
 export function listStillOpen(warehouse: Warehouse, entries: readonly QuarantineEntry[]): Promise<QuarantineEntry[]> {
   return listQuarantine(warehouse, { ids: idsOf(entries) })
 }

@@ -17,13 +17,10 @@ interface Planned {
   streams: readonly Stream[]
   /** The days of a backfill; undefined for those that are due. */
   range?: Range | undefined
-  /** Only days of the range that are not sound. */
   missingOnly?: boolean
-  /** The days of each project and stream, if they are known already. */
   only?: (projectId: string, stream: string) => Day[]
 }
 
-/** Gives the known days of a stream of a project, and the days to read. */
 export type Planner = (projectId: string, stream: string) => Promise<{ known: KnownDay[]; due: Day[] }>
 
 export async function makePlanner(

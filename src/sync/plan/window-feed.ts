@@ -17,11 +17,8 @@ export class WindowFeed {
   private mode: Mode
   private readonly waiting: Range[] = []
   private due: Day[]
-  /** How many windows were handed out and did not come back yet. */
   private inFlight = 0
-  /** The longest window to ask for. */
   private maxDays: number
-  /** The same while nothing is known of the rows a day. */
   private learningDays = Number.MAX_SAFE_INTEGER
 
   constructor(
@@ -63,7 +60,6 @@ export class WindowFeed {
     this.due = [...this.due, ...days].sort().reverse()
   }
 
-  /** The window was read. */
   markLoaded(): void {
     this.inFlight--
     if (this.mode === 'careful' || this.density.isKnown) this.mode = 'known'

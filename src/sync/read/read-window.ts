@@ -9,7 +9,6 @@ import { halves } from '../plan/window-feed.ts'
 import { answerNotes, compareWithTotal, hasNoRowAfter, type Reader, type ReadPage, readPage } from './read-pages.ts'
 import { readLargeDay } from './split-day.ts'
 
-/** The request for one window of one stream. */
 interface WindowRequest {
   caller: Caller
   stream: DayStream
@@ -20,7 +19,6 @@ interface WindowRequest {
 interface KnownWindow {
   /** How many rows each day of the window had that was read before. */
   rowsByDay: ReadonlyMap<Day, number>
-  /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
   /** True if rows that are gone were accepted as deleted. */
   acceptDeletes: boolean
@@ -104,7 +102,6 @@ export async function readWindow<R extends Rows>(
   }
 }
 
-/** The values of a dimension in some rows. */
 function valuesOf(stream: DayStream, rows: Rows, dimension: Dimension | undefined): Set<string> {
   const values = new Set<string>()
   for (let at = 0; dimension !== undefined && at < rows.length; at++) {

@@ -13,11 +13,9 @@ interface LargeDay {
   range: Range
   limit: PageLimit
   about: string
-  /** Asks for the day of a stream, under some filters. */
   ask: (as: DayStream, filters: Filter[]) => ReadPage
   /** Values of the first dimension to split by, as far as the first page showed them. */
   seen: ReadonlySet<string>
-  /** Values of a dimension that are known from elsewhere. */
   valuesOf: (dimension: Dimension) => Promise<string[]>
 }
 
@@ -69,7 +67,6 @@ const FILL = 0.8
  */
 class ValueSplit {
   private rows = 0
-  /** Values whose rows were read. */
   private readonly done = new Set<string>()
   private pending: string[] = []
   /** How many values are asked for at once, and the most that the service takes. */
@@ -193,7 +190,6 @@ function siftPart({ stream, range }: SplitContext, items: readonly unknown[], ne
   return sift(stream, items, { range, needsTextCheck }, new RowList()).rows.values
 }
 
-/** The values of a dimension that a page shows. */
 function valuesIn(context: SplitContext, { items }: Page, dimension: Dimension): string[] {
   const values = siftPart(context, items, true).map((row) => context.stream.dimensionOf(row, dimension))
   return [...new Set(values)].filter((value) => value !== null).sort()

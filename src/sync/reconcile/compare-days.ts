@@ -17,7 +17,6 @@ import type { DayStream } from '../../streams/stream.ts'
 /** What is compared: the mentions and visible answers of each brand, or the number of answers. */
 type Measure = 'counts' | 'answers'
 
-/** How one measure of a day differs. */
 interface MeasureDifference {
   measure: Measure
   /** True if everything that differs is too low. Rows that a service leaves out lower the sums. */
@@ -53,7 +52,6 @@ export function compareDays(
   })
 }
 
-/** How a day differs, for people. */
 export function differenceText({ measures }: Difference): string {
   return measures[0]!.text
 }
@@ -204,7 +202,6 @@ function explain(
 export interface Omissions {
   /** The groups without a value of a dimension, such as prompts without a topic. */
   groups: boolean
-  /** Rows without mentions. */
   rowsWithoutMentions: boolean
 }
 

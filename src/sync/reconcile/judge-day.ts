@@ -25,7 +25,6 @@ export interface DayFacts {
   exceedsTotals: boolean
   /** Most of the day would vanish: of its control totals or, where nothing is compared, of its rows. */
   vanishes: boolean
-  /** Somebody accepted that rows are deleted. */
   acceptsDeletes: boolean
   /** The service may still write the day. */
   isOpen: boolean

@@ -29,7 +29,6 @@ import type { Run, SyncedProject } from '../run/run.ts'
 import { hasDropped } from './compare-days.ts'
 import { compareTable, daysOfWrongTotals } from './compare-table.ts'
 
-/** The parts of a run that reading control totals needs. */
 export type ControlReader = Pick<
   Run,
   'client' | 'limit' | 'warehouse' | 'streams' | 'runId' | 'clock' | 'retry' | 'acceptDeletes'
@@ -142,7 +141,6 @@ export async function acceptControl(
   return accepted
 }
 
-/** The control totals of an answer. */
 export function controlDays(
   stream: DayStream,
   range: Range,

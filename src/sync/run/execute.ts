@@ -69,7 +69,6 @@ function failedItem(error: unknown): FailedItem {
 /** Has all work items of the tasks done, and applies their results. */
 export type Executor = (run: Run, tasks: readonly Task[]) => Promise<void>
 
-/** Does everything in this process, so many windows and lists at once. */
 export const executeHere: Executor = async (run, tasks) => {
   const rotation = new TaskRotation(tasks)
   const running = new Set<Promise<void>>()
@@ -86,7 +85,6 @@ export const executeHere: Executor = async (run, tasks) => {
   }
 }
 
-/** Does one window or list in this process. */
 export async function performHere({ task, range }: WorkItem): Promise<{ result: ItemResult; seconds: number }> {
   const startedAt = monotonic()
   const { run, project, stream, report, shared } = task

@@ -134,7 +134,6 @@ export async function performTasks(
     if (isOfRun) task.report.unreconciled.push({ date, difference: CHANGED_AGAIN })
 }
 
-/** Reports how much there is to read. */
 function reportPlan(tasks: readonly Task[]): void {
   const totals = { days: 0, lists: 0 }
   for (const { remaining } of tasks) {
@@ -209,7 +208,6 @@ interface ChangedDay {
   isOfRun: boolean
 }
 
-/** The days of the tasks that are due because they changed. */
 async function readChangedDays(run: Run, tasks: readonly Task[]): Promise<ChangedDay[]> {
   const { warehouse, runId } = run
   const byStream = new Map(tasks.map((task) => [streamKey(task.project.id, task.stream.name), task]))
@@ -226,7 +224,6 @@ async function readChangedDays(run: Run, tasks: readonly Task[]): Promise<Change
 
 const CHANGED_AGAIN = 'the service changed the day again after it was read'
 
-/** Plans days that changed after the run read them, to be read again. */
 function planChanged(run: Run, changed: readonly ChangedDay[]): Task[] {
   const tasks = [...new Set(changed.map(({ task }) => task))]
   for (const task of tasks) {

@@ -5,7 +5,6 @@ import type { LoadSummary } from './run.ts'
 
 /** The part of a load that is added to a report. */
 const LOADED = ['days', 'windows', 'rows_read', 'inserted', 'updated', 'deleted', 'unchanged', 'quarantined'] as const
-/** The numbers of a report. */
 const COUNTERS = [...LOADED, 'requests', 'retries', 'seconds'] as const
 type Counter = (typeof COUNTERS)[number]
 
@@ -35,7 +34,6 @@ export interface RunReport {
   code?: ReportedCode
 }
 
-/** Why something was not loaded. */
 export interface Failure {
   reason: string
   code: ReportedCode

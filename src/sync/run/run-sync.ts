@@ -197,7 +197,6 @@ async function reportContradictions({ warehouse, runId, retry }: Run, tasks: rea
     tasks.find((task) => task.project.id === projectId && task.stream.name === stream)?.report.unreconciled.push(day)
 }
 
-/** Writes the end of the run into the ledger and the log. */
 async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report: RunReport): Promise<RunReport> {
   const { warehouse, log } = run
   const { error = null, outcome, streams, seconds } = report
@@ -219,7 +218,6 @@ async function closeWith(run: Run, { signal }: RunRequest, lock: RunLock, report
   return report
 }
 
-/** Notes that are no failures. */
 async function closingNotes(
   run: Run,
   { projects, streams, range, only }: RunRequest,
@@ -238,7 +236,6 @@ async function closingNotes(
     const isWorthSaying = isNamed(config, stream) || !isUsualRefusal(not_offered)
     return isWorthSaying ? [`${about} (HTTP ${not_offered}); it is asked again in a week`] : []
   })
-  // Days that do not add up, and were loaded because the service may still write them.
   const loaded = { projectIds: ids, streams: streams.map(({ name }) => name), runId }
   const differing = await retry(() => readOpenDays(warehouse, loaded))
   if (differing.length > 0) {

@@ -27,7 +27,6 @@ export interface Services {
   sourceAddress: string
 }
 
-/** A project as it is synced: what the service calls it, and what the tables call it. */
 export interface SyncedProject {
   /** The id in the tables. */
   id: string
@@ -56,7 +55,6 @@ export interface RunRequest {
 export interface RunMemory {
   limit: PageLimit
   entities: EntityMemory
-  /** The prompts of each project. */
   promptsOf: Map<string, Promise<ReadonlySet<string | null>>>
   /** Whether the service refuses each project as a whole: asked at the first refusal, unless something of it was read before. */
   refusalOf: Map<string, Promise<ProjectError | undefined>>
@@ -70,7 +68,6 @@ export interface Run extends Services, RunMemory {
   /** Does work of the database again while it is away, unless the run is stopped. */
   retry<T>(work: () => Promise<T>): Promise<T>
   acceptDeletes: boolean
-  /** The first of the days that every run reads again. */
   lookbackFrom: Day
   /** Days from this one on may still be written by the service. */
   provisionalFrom: Day
@@ -87,7 +84,6 @@ export interface LoadSummary {
   effect: Pick<ListEffect, 'inserted' | 'updated' | 'deleted' | 'unchanged' | 'held'>
 }
 
-/** A window or list that was loaded, and what it taught. */
 export interface Loaded {
   kind: 'loaded'
   summary: LoadSummary

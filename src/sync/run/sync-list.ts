@@ -83,7 +83,6 @@ function groupedBy({ streams }: Run, dimensions: readonly string[]): string[] {
     .map(({ name }) => name)
 }
 
-/** Stores a list in the ledger: its rejects, and the day on which it was read. */
 async function saveListLedger(
   { runId }: Run,
   tx: Transaction,

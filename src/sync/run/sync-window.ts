@@ -52,7 +52,6 @@ import type { ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 /** A day that does not add up is read so often, each time with its control totals: the service may write it just then. */
 export const READINGS = 3
 
-/** A window to be read: of which project and stream, and which days. */
 interface Window {
   project: SyncedProject
   stream: DayStream
@@ -205,14 +204,12 @@ interface LoadableWindow extends LoadableAnswer<DayStream>, Answer {
   isAgreed: boolean
 }
 
-/** What became of each day of a window. */
 interface Judged extends Verdict, DayLoss {
   difference: string | undefined
 }
 
 type LoadRows = [PriorDayRow, SnapshotRow, VersionRow, ControlRow]
 
-/** Loads a window, with its ledger, its rejects and its restatements. */
 async function loadWindow(run: Run, load: LoadableWindow): Promise<Loaded> {
   const { warehouse, config } = run
   const { projectStream, stream, range, sifted, read } = load
@@ -270,7 +267,6 @@ function saveOwnControl(run: Run, tx: Transaction, load: LoadableWindow, before:
 const FOREIGN = 'most rows name prompts that the project does not have'
 const IN_REVIEW = 'the control totals of the day are in review'
 
-/** Gathers the facts on a day, and judges it. */
 function judge(
   run: Run,
   load: LoadableWindow,
@@ -312,7 +308,6 @@ function judge(
   return { ...verdict, ...loss, difference: isShown ? textOf(load, date, totals) : undefined }
 }
 
-/** How a day differs, for people. */
 function textOf(
   { stream, foreign, differences, omitted }: LoadableWindow,
   date: Day,
@@ -324,7 +319,6 @@ function textOf(
   return isCompared(stream) && totals?.isInReview ? IN_REVIEW : undefined
 }
 
-/** What a window with these days adds to the report of its stream. */
 function summaryOf(days: readonly Judged[]) {
   const held = days.filter(({ state }) => state === 'vanishing')
   const sum = (column: 'present' | 'vanishing') => held.reduce((total, day) => total + day[column], 0)
@@ -348,7 +342,6 @@ interface WindowOutcome {
   judged: ReadonlyMap<Day, Judged>
 }
 
-/** Stores a window in the ledger: its days, its rejects, and what the service changed. */
 async function saveLedger(
   { runId }: Run,
   tx: Transaction,

@@ -65,7 +65,6 @@ function nextItem(task: Task): WorkItem | undefined {
   return range === undefined ? undefined : { task, range }
 }
 
-/** An item that nobody did is handed out again later. */
 export function putBack({ task, range }: WorkItem): void {
   const { remaining } = task
   if (remaining.kind === 'list') remaining.state = 'due'
@@ -93,7 +92,6 @@ export class TaskRotation {
     return undefined
   }
 
-  /** The requests of a project are spent for so long. */
   pause(projectId: string, ms: number): void {
     this.spentUntil.set(projectId, monotonic() + ms)
   }
@@ -106,15 +104,12 @@ export class TaskRotation {
 
 const isAhead = (until = 0) => until > monotonic()
 
-/** True if everything that can be read of the task was read. */
 export function isExhausted({ remaining }: Task): boolean {
   return remaining.kind === 'list' ? remaining.state === 'done' : remaining.feed.isExhausted
 }
 
-/** Where the work of a stream is counted. */
 type Counted = { report: StreamReport; observer: Observer }
 
-/** Counts what a window or list did, and notifies the observer. */
 export function countLoad({ report, observer }: Counted, summary: LoadSummary, seconds: number): void {
   const days = summary.range === undefined ? 0 : countDays(summary.range)
   addLoad(report, summary, days)
@@ -178,7 +173,6 @@ export function logFields({ project, report }: Task, range: Range | undefined) {
 export class RunFailures {
   /** Aborted when everything that is in flight has to end. */
   readonly signal: AbortSignal
-  /** Projects that cannot be read, and why. */
   readonly projects = new Map<string, Failure>()
   /** The first failure of the run as a whole. */
   first: Failure | undefined
