@@ -207,6 +207,19 @@ describe('commands', () => {
     }
     const again = await run('plan')
     expect(again.requests).toBe(sum((await run('sync')).streams))
+    // Days that were never read: other days show their size, and a service that truncated answers makes it a guess.
+    const range = ['--from', addDays(today, -90), '--to', addDays(today, -70), '--stream', 'by_prompt']
+    const planOf = async () =>
+      (await runCli(['plan', ...range, '--json'], { env: own.env, config: own.fileConfig })).json()
+    expect((await planOf()).streams).toMatchObject([
+      { requests: 1, guessed: false },
+      { requests: 1, guessed: false },
+    ])
+    await own.database.rows(
+      `insert into visibility_ops.drift (project_id, stream, run_id, kind, name, example) values ($1, 'chats', 1, 'short_page', 'limit', 'x')`,
+      [own.projects[0]!.id],
+    )
+    expect((await planOf()).streams).toMatchObject([{ guessed: true }, { guessed: false }])
   })
 
   test('plan makes windows of the lengths that a run would use', async () => {

@@ -85,6 +85,7 @@ async function dayPlanner(
 ): Promise<(projectId: string, stream: DayStream) => Promise<Planned>> {
   const today = dayOf(clock())
   const planner = await makePlanner({ config, warehouse, today }, request)
+  const cut = warehouse === undefined ? [] : await projectsWithShortPages(warehouse)
   // Streams without coverage have the same windows, and there may be thousands of them.
   const unread = new Map<string, Planned>()
   return async (projectId, stream) => {
@@ -93,17 +94,31 @@ async function dayPlanner(
     const isUnread = days.length === 0
     // A first answer that control totals cannot prove is proven by another request.
     const isProven = isCompared(stream) && stream.control !== 'brand limits'
-    const requestsPerWindow = isUnread && !isProven ? 2 : 1
-    const kind = `${firstDays} ${requestsPerWindow}`
+    const dueDays = new Set(due)
+    const isNew = !days.some(({ date }) => dueDays.has(date))
+    const requestsPerWindow = isNew && !isProven ? 2 : 1
+    const isCut = cut.includes(projectId)
+    const kind = `${firstDays} ${requestsPerWindow} ${isCut}`
     const known = isUnread ? unread.get(kind) : undefined
     if (known !== undefined) return known
     const density = new Density(days, today, firstDays)
-    const guessed = !density.isKnown && due.length > 0
+    const guessed = (!density.isKnown || isCut) && due.length > 0
     const windows = planWindows(due, density, config.source, request.range === undefined).map(showRange)
     const planned = { due_days: due.length, requests: windows.length * requestsPerWindow, guessed, windows }
     if (isUnread) unread.set(kind, planned)
     return planned
   }
+}
+
+/** Projects whose answers were cut: windows of them may take more requests than their rows need. */
+async function projectsWithShortPages({ db }: Warehouse): Promise<string[]> {
+  const rows = await db
+    .selectFrom('ops.drift')
+    .select('project_id')
+    .distinct()
+    .where('kind', '=', 'short_page')
+    .execute()
+  return rows.map(({ project_id }) => project_id)
 }
 
 /** One request for each chat that is left, as far as the budget of the day goes. */
@@ -150,7 +165,7 @@ function render(plan: Plan, names: ProjectNames, width: number): Part[] {
   ])
   const about = `${aboutRequests(plan)}; nothing was read or changed.`
   const note =
-    'Nothing is known yet of some streams. The first window of each shows how many days fit a page: the more rows a day has, the more requests.'
+    'Nothing is known yet of some streams, or the service truncated answers. The first window of each shows how many days fit a page: the more rows a day has, the more requests.'
   return [wrap(source, width, 'Source: '), '', table, '', wrap(about, width), isGuessed(plan) && wrap(note, width)]
 }
 

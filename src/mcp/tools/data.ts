@@ -115,7 +115,7 @@ order by value, name`,
     const number =
       value && `visibility ${numberOf('visibility', value)}; ${usual(value.is_unusual, value.usual, percent)}`
     return {
-      ...(await question.about(['Unusual days also happen by chance: about one in seven while there is a trend.'])),
+      ...(await question.about(['Unusual days also happen by chance: about one in six while there is a trend.'])),
       sentences: [
         number ? `${quoted(brand.name)}: ${number}.` : `There is no number of ${quoted(brand.name)} on this day.`,
         value &&

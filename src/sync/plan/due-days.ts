@@ -48,7 +48,7 @@ export function dueDays({ interest, today, lookbackDays }: DueOptions): (known: 
 export const NO_DAYS: DaysByMonth = { completeMonths: new Set(), days: [] }
 
 // From these days the rows to come are predicted.
-export const RECENT_DAYS = 31
+const RECENT_DAYS = 31
 
 /** The known days of all streams of all projects. It reads only recent days and those of months that are not complete. */
 export async function readKnownDays(

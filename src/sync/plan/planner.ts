@@ -1,9 +1,11 @@
 import { type Config, daysOfInterest } from '../../core/config/load.ts'
-import { addDays, type Day, daysIn, type Range } from '../../core/day.ts'
+import { type Day, daysIn, type Range } from '../../core/day.ts'
 import { type KnownDay, readDays } from '../../ledger/days.ts'
 import type { Stream } from '../../streams/stream.ts'
 import type { Warehouse } from '../../warehouse/connect.ts'
-import { dueDays, NO_DAYS, RECENT_DAYS, readableRange, readKnownDays } from './due-days.ts'
+import { dueDays, NO_DAYS, readableRange, readKnownDays } from './due-days.ts'
+
+const EARLIEST = '0001-01-01'
 
 interface Known {
   config: Config
@@ -34,8 +36,8 @@ export async function makePlanner(
       const isSound = ({ state }: KnownDay) => state === 'settled' || state === 'open'
       const sound = new Set(known.filter(isSound).map(({ date }) => date))
       const due = daysIn(readableRange(range, today)).filter((day) => !missingOnly || !sound.has(day))
-      // Of a range that was never read, recent days show how many rows a day has.
-      const sizes = known.length > 0 ? known : await read({ from: addDays(today, -RECENT_DAYS), to: today })
+      // Of a range that was never read, other days show how many rows a day has.
+      const sizes = known.length > 0 ? known : await read({ from: EARLIEST, to: today })
       return { known: sizes, due }
     }
   const interest = daysOfInterest(config, today)

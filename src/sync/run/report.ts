@@ -58,7 +58,10 @@ export function addLoad(
 }
 
 export function addFailure(report: StreamReport, range: Range | undefined, { reason, code }: Failure): void {
-  report.failed.push({ range: rangeText(range), error: reason, code })
+  const failure = { range: rangeText(range), error: reason, code }
+  // A window that is read again may fail again.
+  if (!report.failed.some((known) => known.range === failure.range && known.error === reason))
+    report.failed.push(failure)
 }
 
 function rangeText(range: Range | undefined): string {
