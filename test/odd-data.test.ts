@@ -230,7 +230,7 @@ describe('very large answers', () => {
     const body = Buffer.from(`{"data":[${Array.from({ length: 10_000 }, () => row).join(',')}]}`)
     const { said, code, peak } = await peakFor('prompts', body)
     expect(code).toBe(1)
-    expect(said).toMatch(/the page has \d+ bytes, more than the 16777216 that can be kept at once/)
+    expect(said).toContain('got more than 1,000,000 values')
     expect(peak).toBeLessThan(MOST_MB)
   })
 })
