@@ -11,7 +11,6 @@ import {
   requestBlock,
   requestPermit,
   returnRequests,
-  voidRequests,
 } from '../src/source/budget-state.ts'
 import type { RateHeaders } from '../src/source/rate-headers.ts'
 import { migrate } from '../src/warehouse/schema/migrate.ts'
@@ -86,7 +85,8 @@ describe('the request budget as a state machine', () => {
     learnAnswer(state, answer({ limit: 5, remaining: 4, resetMs: 60_000 }), 100)
     expect(requestPermit(state, at + 1000, 'a', 100)).toBeGreaterThan(0)
     const other = structuredClone(state)
-    voidRequests(other, 'dead')
+    // As the ledger does for a process that is known to be dead.
+    delete other.underWay.dead
     learnAnswer(other, answer({ limit: 5, remaining: 4, resetMs: 59_000 }, { receivedAt: at + 1000 }), 100)
     expect(requestPermit(other, at + 1001, 'a', 100)).toBe(0)
     // Told by the next answer that comes after it fell silent.

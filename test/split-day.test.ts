@@ -11,13 +11,6 @@ const DAY = '2026-03-01'
 const LIMIT = 10
 const by_prompt = brandReport({ name: 'by_prompt', dimensions: ['date', 'prompt_id', 'model_id'], filters: [] })
 
-/** A report whose first dimension may have no value. */
-const by_country = brandReport({
-  name: 'by_country',
-  dimensions: ['date', 'country_code', 'topic_id'],
-  filters: [],
-})
-
 interface Answer {
   prompt: string | null
   model: string
@@ -50,8 +43,7 @@ async function read(
   { refuses, ignoresFilters, known = [], stream = by_prompt }: Service = {},
 ) {
   const asked: string[] = []
-  const valueOf = ({ prompt, model }: Answer, dimension: Dimension) =>
-    ['model_id', 'topic_id'].includes(dimension) ? model : prompt
+  const valueOf = ({ prompt, model }: Answer, dimension: Dimension) => (dimension === 'model_id' ? model : prompt)
   const itemOf = ({ prompt, model, brand }: Answer) =>
     stream === chats
       ? { id: brand, prompt: { id: prompt }, model: { id: model }, date: DAY }
@@ -59,7 +51,6 @@ async function read(
           ...{ date: DAY, brand: { id: brand, name: brand }, mention_count: 1, visibility: 1 },
           ...{ visibility_count: 1, visibility_total: 1, model: { id: model } },
           prompt: prompt === null ? null : { id: prompt },
-          ...(stream === by_country && { country_code: prompt, topic: { id: model } }),
         }
   const ask =
     (_: DayStream, filters: Filter[]) =>
@@ -86,7 +77,7 @@ async function read(
   const { rows, rejects } = await readLargeDay(
     {
       ...{ stream, range: { from: DAY, to: DAY }, limit: new PageLimit(LIMIT), about: 'the day', ask, seen },
-      valuesOf: async (dimension) => (['model_id', 'topic_id'].includes(dimension) ? ['m0', 'm1'] : known),
+      valuesOf: async (dimension) => (dimension === 'model_id' ? ['m0', 'm1'] : known),
     },
     () => new RowList(),
   )
@@ -126,10 +117,10 @@ describe('a day with more rows than a page', () => {
   })
 
   test('is read by the next dimension where a value alone fills a page, or rows have none', async () => {
-    const [one, none] = [answersOf({ DE: 12, AT: 1 }), answersOf({ none: 14 }, null)]
-    const { brands, asked } = await read([...one, ...none], { stream: by_country })
+    const [one, none] = [answersOf({ a: 12, b: 1 }), answersOf({ none: 14 }, null)]
+    const { brands, asked } = await read([...one, ...none])
     expect(brands).toEqual(brandsOf([...one, ...none]))
-    for (const filter of ['in DE and in m0', 'not_in DE,AT and in m1']) expect(asked).toContain(filter)
+    for (const filter of ['in a and in m0', 'not_in a,b and in m1']) expect(asked).toContain(filter)
   })
 
   test('is read in shorter lists if the service refuses long ones, and never in longer ones again', async () => {

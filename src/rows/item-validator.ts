@@ -53,35 +53,19 @@ function parserOf(stream: Stream, { needsTextCheck, items }: Asked & { items: nu
   }
 }
 
-/** Every answer belongs to a prompt, a model and a chat, so every row of a report by them has one. */
-const ALWAYS_SET: readonly string[] = ['prompt_id', 'model_id', 'chat_id']
-
 function impossibleFinder(stream: Stream, range: Asked['range']): (row: Row) => string | undefined {
   const dateAt = datePosition(stream)
-  const dimensions: readonly string[] = (stream.by === 'day' && stream.dimensions) || []
-  const isRequired = (name: string) => ALWAYS_SET.includes(name) && dimensions.includes(name)
   const isId = (name: string) => name.endsWith('_id') || stream.key.includes(name)
   const texts = stream.columns.flatMap(({ name, type, longest }, index) =>
-    type === 'text'
-      ? [
-          {
-            name,
-            index,
-            isId: isId(name),
-            isRequired: isRequired(name),
-            longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX),
-          },
-        ]
-      : [],
+    type === 'text' ? [{ name, index, isId: isId(name), longest: longest ?? (isId(name) ? ID_MAX : NAME_MAX) }] : [],
   )
   const days = new Set(dateAt >= 0 && range ? daysIn(range) : [])
   return (row) => {
     const impossible = stream.findImpossibleValue?.(row)
     if (impossible !== undefined) return impossible
     for (let index = 0; index < texts.length; index++) {
-      const { name, index: at, isId, isRequired, longest } = texts[index]!
+      const { name, index: at, isId, longest } = texts[index]!
       const text = row[at] as string | null
-      if (text === null && isRequired) return `${name}: missing, although it was asked for`
       if (text === null) continue
       if (text.length > longest || (isId && text === '')) return wrongLength(name, text, longest)
     }

@@ -176,11 +176,6 @@ export function endRequest(state: BudgetState, now: number, owner: string): void
   if (own.requests <= 0) delete state.underWay[owner]
 }
 
-/** The process of this owner is gone: what it sent no longer counts as under way. */
-export function voidRequests(state: BudgetState, owner: string): void {
-  delete state.underWay[owner]
-}
-
 function advance(state: BudgetState, now: number): void {
   if (state.remaining !== null && now >= state.resetBy) beginPeriod(state, now)
   if (state.remaining === null && state.limit !== null && now - state.limitAt >= MINUTE_MS) forgetLimit(state)

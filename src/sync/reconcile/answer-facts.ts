@@ -108,6 +108,9 @@ async function knownPrompts(
   return found
 }
 
+/** Every answer belongs to a prompt and a model: if no row of a report by them has one, the dimension was ignored. */
+const ALWAYS_SET = new Set(['prompt_id', 'model_id', 'chat_id'])
+
 /** Where the warehouse shows that a project has values of a dimension that not every row needs to have. */
 const SHOWN_BY: Record<string, { table: string; isShown: RawBuilder<SqlBool> }> = {
   topic_id: { table: 'prompts', isShown: sql`topic_id is not null and removed_at is null` },
@@ -126,6 +129,7 @@ export async function isIgnored(
   range: Range,
   dimension: string,
 ): Promise<boolean> {
+  if (ALWAYS_SET.has(dimension)) return true
   const shown = SHOWN_BY[dimension]
   if (shown === undefined) return false
   const isOfDays = (alias: string) => sql`${sql.ref(`${alias}.date`)} between ${range.from} and ${range.to}`

@@ -5,7 +5,7 @@ import { type BegunRead, lockOfLoads } from '../../ledger/days.ts'
 import { type IdentifiedRejects, identifyRejects } from '../../ledger/quarantine.ts'
 import { forgetNotOffered, saveDrift } from '../../ledger/service-notes.ts'
 import type { PackedRows } from '../../rows/packed-rows.ts'
-import type { Sifted } from '../../rows/sift.ts'
+import { type Reject, refuseBadPage, type Sifted } from '../../rows/sift.ts'
 import { noEntities, type Stream } from '../../streams/stream.ts'
 import type { RowsOfAll, together } from '../../warehouse/database.ts'
 import { rememberEntities, saveEntities } from '../../warehouse/load/entities.ts'
@@ -19,6 +19,19 @@ export interface LoadableAnswer<S extends Stream> {
   range: Range | undefined
   sifted: Sifted<PackedRows>
   read: BegunRead
+}
+
+/** Throws if too many rows of an answer are bad and not dismissed. Gives those that are dismissed. */
+export async function refuseBadAnswer(
+  { warehouse, config, retry }: Run,
+  about: string,
+  projectStream: ProjectStream,
+  { rows, rejects }: Sifted<PackedRows>,
+): Promise<ReadonlySet<Reject>> {
+  const { dismissed } = await retry(() => identifyRejects(warehouse, projectStream, rejects))
+  const undismissed = rejects.filter((reject) => !dismissed.has(reject))
+  refuseBadPage(about, { rows, rejects: undismissed }, config.max_bad_share)
+  return dismissed
 }
 
 /** Writes rows, coverage and rejects, with the rows of a statement that was sent when the transaction began. */

@@ -12,7 +12,6 @@ import {
 } from '../../ledger/days.ts'
 import { type IdentifiedRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
-import { refuseBadPage } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import type { DayStream, ListStream } from '../../streams/stream.ts'
 import { together } from '../../warehouse/database.ts'
@@ -21,7 +20,7 @@ import { type ListEffect, listSnapshots, replaceList } from '../../warehouse/loa
 import { readSnapshot, type SnapshotRow } from '../../warehouse/load/row-digest.ts'
 import type { Transaction } from '../../warehouse/transaction.ts'
 import { readList } from '../read/read-pages.ts'
-import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
+import { type LoadableAnswer, loadAnswer, refuseBadAnswer } from './load-answer.ts'
 import type { Loaded, Run, SyncedProject } from './run.ts'
 
 /** One list: read whole, sifted, and loaded with its ledger entry, its quarantine and its drift in one transaction. */
@@ -47,7 +46,7 @@ export async function syncList(
     context,
     pack,
   )
-  refuseBadPage(stream.name, sifted, config.max_bad_share)
+  await refuseBadAnswer(run, stream.name, projectStream, sifted)
   const list = { projectStream, stream, range: undefined, sifted, read }
   const queries = together<[PriorList, SnapshotRow]>(priorList(projectStream), listSnapshots(project.id, stream))
   return run.retry(() =>

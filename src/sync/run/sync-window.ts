@@ -25,13 +25,13 @@ import {
   priorDays,
   putDays,
 } from '../../ledger/days.ts'
-import { type IdentifiedRejects, identifyRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
+import { type IdentifiedRejects, resolveWindowRejects, saveRejects } from '../../ledger/quarantine.ts'
 import { saveRestatements } from '../../ledger/restatement-report.ts'
 import { saveDrift } from '../../ledger/service-notes.ts'
 import { answersOf } from '../../rows/day-totals.ts'
 import type { DriftNote } from '../../rows/drift-notes.ts'
 import { PackedRows } from '../../rows/packed-rows.ts'
-import { type FoundDays, type Reject, refuseBadPage, type Sifted } from '../../rows/sift.ts'
+import type { FoundDays, Reject, Sifted } from '../../rows/sift.ts'
 import type { CallContext } from '../../source/client.ts'
 import { type DayStream, isCompared, isControl, type Row } from '../../streams/stream.ts'
 import { type RowsOfAll, together } from '../../warehouse/database.ts'
@@ -46,7 +46,7 @@ import { findForeignDays, findOmissions, isIgnored, readValues } from '../reconc
 import { compareAnswer, type Difference, differenceText, withoutOmitted } from '../reconcile/compare-days.ts'
 import { type Comparison, judgeDay, type Verdict } from '../reconcile/judge-day.ts'
 import { acceptControl, controlDays, readControl } from '../reconcile/read-control.ts'
-import { type LoadableAnswer, loadAnswer } from './load-answer.ts'
+import { type LoadableAnswer, loadAnswer, refuseBadAnswer } from './load-answer.ts'
 import type { ItemResult, Loaded, Run, SyncedProject } from './run.ts'
 
 /** A day that does not add up is read so often, each time with its control totals: the service may write it just then. */
@@ -140,11 +140,9 @@ async function readAndCompare(
   const page = await readWindow(run, { caller: project.caller, stream, range, known }, context, pack)
   if (page.kind !== 'rows') return page
   const { sifted } = page
-  const { rows, rejects } = sifted
+  const { rows } = sifted
   const projectStream = { projectId: project.id, stream: stream.name }
-  const { dismissed } = await run.retry(() => identifyRejects(run.warehouse, projectStream, rejects))
-  const undismissed = { rows, rejects: rejects.filter((reject) => !dismissed.has(reject)) }
-  refuseBadPage(about, undismissed, run.config.max_bad_share)
+  const dismissed = await refuseBadAnswer(run, about, projectStream, sifted)
   const all = compare(sifted, dismissed)
   const isOfBrands = stream.control === 'brand totals'
   const omissions =
